@@ -1,0 +1,21 @@
+"""Checks that nouns make on themselves, so that nothing from a message is used before it is checked."""
+
+from __future__ import annotations
+
+MAX_NAME_LENGTH = 256
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises ValueError with `message` unless `condition` holds."""
+    if not condition:
+        raise ValueError(message)
+
+
+def require_name(value: str, what: str) -> None:
+    """Raises ValueError unless `value` is a short printable non-empty string."""
+    require(0 < len(value) <= MAX_NAME_LENGTH and value.isprintable(), f"{what} is not a short printable name")
+
+
+def require_one_of(value: str, allowed: tuple[str, ...], what: str) -> None:
+    """Raises ValueError unless `value` is one of `allowed`."""
+    require(value in allowed, f"{what} is {value!r}, must be one of {', '.join(allowed)}")

@@ -1,0 +1,88 @@
+"""What a node says about itself: devices, models in its folder, what it has loaded and who holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from layerline.checks import require, require_name, require_one_of
+from layerline.plan import StageSpec
+
+NODE_STATES = ("starting", "ready", "draining")
+DEVICE_KINDS = ("cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceFacts:
+    """One accelerator, or a CPU with a number of threads. Speeds are 0 until measured."""
+
+    device: str
+    kind: str
+    name: str
+    threads: int = 0
+    total_bytes: int
+    free_bytes: int
+    budget_bytes: int  # what models may take here; what this node's loaded stage takes counts as free
+    matrix_flops_per_s: float = 0.0
+    memory_bytes_per_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_name(self.device, "device")
+        require_one_of(self.kind, DEVICE_KINDS, "device kind")
+        speeds = (self.matrix_flops_per_s, self.memory_bytes_per_s)
+        require(all(0.0 <= speed < 1e18 for speed in speeds), "a measured speed is not a sensible number")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelListing:
+    """A model in a node's models folder; `digest` is empty until its files have been indexed."""
+
+    name: str
+    digest: str = ""
+    size_bytes: int
+
+    def __post_init__(self) -> None:
+        require_name(self.name, "model name")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """The coordinator that a node obeys: its own name for itself, and the address the connection shows."""
+
+    coordinator: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedStage:
+    """A stage that a node has in memory."""
+
+    spec: StageSpec
+    weights_bytes: int
+    kv_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeFacts:
+    """The answer to `Describe`."""
+
+    node_id: str
+    name: str
+    version: str
+    wire_version: int
+    state: str
+    addresses: tuple[str, ...] = ()
+    devices: tuple[DeviceFacts, ...] = ()
+    models: tuple[ModelListing, ...] = ()
+    loaded: tuple[LoadedStage, ...] = ()
+    held_by: Holder | None = None
+    last_epoch: int = 0
+    models_folder: str = field(default="")
+
+    def __post_init__(self) -> None:
+        require_name(self.node_id, "node id")
+        require_name(self.name, "node name")
+        require_one_of(self.state, NODE_STATES, "node state")
+
+    def model(self, name: str) -> ModelListing | None:
+        """The listing of the model called `name`, if this node has it."""
+        return next((listing for listing in self.models if listing.name == name), None)

@@ -1,0 +1,151 @@
+"""What travels on the ring: frames from stage to stage, results from the last stage to the coordinator.
+
+A frame carries all that a stage needs to obey: the positions and pages of its rows and, for rows after which
+a token is wanted, how to draw it. Stages therefore keep no state about sequences but the pages themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from layerline.checks import require, require_name, require_one_of
+from layerline.plan import DTYPE_BYTES, MAX_PAGES
+
+MAX_POSITIONS = 1 << 24
+MAX_ROWS = 65536
+MAX_TENSOR_BYTES = 6 << 20  # below the message limit of layerline.rpc.channels
+PLAN_KEY_BYTES = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageRun:
+    """`count` pages that lie next to each other in every layer's pool."""
+
+    first: int
+    count: int
+
+    def __post_init__(self) -> None:
+        require(0 <= self.first and 0 < self.count and self.first + self.count <= MAX_PAGES, "page run out of range")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling:
+    """How to draw a token. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and penalty 1 are off.
+
+    The draw depends on the logits, `seed` and the position alone.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    penalised: tuple[int, ...] = ()  # the distinct token ids of the sequence so far; only with a penalty
+    return_logits: bool = False
+
+    def __post_init__(self) -> None:
+        require(0.0 <= self.temperature <= 100.0, "temperature must be from 0 to 100")
+        require(0 <= self.top_k <= 1 << 20, "top_k must be from 0 to 1048576")
+        require(0.0 < self.top_p <= 1.0, "top_p must be over 0 and at most 1")
+        require(0.0 <= self.min_p <= 1.0, "min_p must be from 0 to 1")
+        require(0.01 <= self.repetition_penalty <= 100.0, "repetition_penalty must be from 0.01 to 100")
+        require(0 <= self.seed < 1 << 64, "seed must be from 0 to 2**64 - 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """Neighbouring rows of one sequence, and every page of that sequence up to the last of them, in order."""
+
+    sequence: int
+    start: int  # position of the first row
+    count: int
+    pages: tuple[PageRun, ...]
+    sampling: Sampling | None = None  # set: draw a token from the last row
+
+    def __post_init__(self) -> None:
+        require(0 <= self.start and 0 < self.count <= MAX_ROWS, "span out of range")
+        require(self.start + self.count <= MAX_POSITIONS, "span out of range")
+        require(len(self.pages) > 0, "a span needs pages")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorBytes:
+    """A row-major tensor as bytes; the bytes are checked against dtype and shape before anything is allocated."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    def __post_init__(self) -> None:
+        require_one_of(self.dtype, tuple(DTYPE_BYTES), "tensor dtype")
+        require(0 < len(self.shape) <= 4 and all(size > 0 for size in self.shape), "tensor shape out of range")
+        size = math.prod(self.shape) * DTYPE_BYTES[self.dtype]
+        require(size == len(self.data), f"tensor has {len(self.data)} bytes, dtype and shape say {size}")
+        require(size <= MAX_TENSOR_BYTES, "tensor too large for a frame")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageTiming:
+    """Time that a stage computed on a step."""
+
+    stage_index: int
+    compute_us: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """One step on its way: rows are those of the spans, one after the other.
+
+    The tensor is int32 token ids [rows] into stage 0 and activations [rows, hidden] between stages.
+    """
+
+    epoch: int
+    step: int
+    spans: tuple[Span, ...]
+    tensor: TensorBytes
+    timings: tuple[StageTiming, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(len(self.spans) > 0, "a frame needs spans")
+        require(self.tensor.shape[0] == self.rows, f"{self.rows} rows, but the tensor has {self.tensor.shape[0]}")
+
+    @property
+    def rows(self) -> int:
+        """Rows of all spans together."""
+        return sum(span.count for span in self.spans)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampledToken:
+    """The token drawn after the last row of a span; logits [vocabulary] float32 only if asked for."""
+
+    sequence: int
+    token_id: int
+    logits: TensorBytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """What the last stage returns for a step."""
+
+    epoch: int
+    step: int
+    sampled: tuple[SampledToken, ...] = ()
+    timings: tuple[StageTiming, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hello:
+    """The first message on a ring stream; a stage refuses one that does not match its own place in the plan."""
+
+    wire_version: int
+    epoch: int
+    plan_key: bytes
+    model_digest: str
+    stage_index: int  # of the stage that is greeted
+    sender: str
+
+    def __post_init__(self) -> None:
+        require_name(self.sender, "sender")

@@ -1,0 +1,100 @@
+"""The model card: all that is known about a model without its weights, in one container-independent value.
+
+A node makes it from a GGUF file or a safetensors folder when it indexes the model, and hands it to whoever
+asks. Planning, tokenising and loading work from the card; no one parses the files twice.
+
+Tensors have canonical names:
+
+    embedding, output, final_norm,
+    layers.N.{attention_norm, q, q_bias, k, k_bias, v, v_bias, attention_output, ffn_norm, gate, up, down}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from layerline.checks import require, require_name, require_one_of
+from layerline.models.spec import ModelSpec, RopeSpec
+
+CARD_VERSION = 1
+MAX_CARD_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorEntry:
+    """Where one tensor lies. `shape` is logical: [out, in] for a matrix, whatever the container's order."""
+
+    name: str
+    stored_name: str
+    file: str  # relative to the model's folder, or the GGUF file's own name
+    storage: str  # the container's type: "F32", "F16", "BF16", "Q4_1", …
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+    sha256: str
+    rope_pairs: bool = False  # rows are in GGUF-llama order (pairs interleaved) and must be put back
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizerCard:
+    """The tokenizer in the `tokenizers` library's JSON, and what goes with it."""
+
+    json: str
+    add_bos: bool
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    chat_template: str | None
+    bos_token: str = ""
+    eos_token: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelCard:
+    """A model without its weights. `digest` covers the card and, through the tensors' hashes, every weight."""
+
+    name: str
+    digest: str
+    container: str
+    size_bytes: int
+    spec: ModelSpec
+    tensors: tuple[TensorEntry, ...]
+    tokenizer: TokenizerCard
+
+    def __post_init__(self) -> None:
+        require_name(self.name, "model name")
+        require_one_of(self.container, ("gguf", "safetensors"), "container")
+
+    def tensor(self, name: str) -> TensorEntry | None:
+        """The tensor of that canonical name."""
+        return next((entry for entry in self.tensors if entry.name == name), None)
+
+    def to_bytes(self) -> bytes:
+        """The card as msgpack."""
+        packed: bytes = msgpack.packb({"card_version": CARD_VERSION, **dataclasses.asdict(self)})
+        return packed
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ModelCard:
+        """The card in `data`; ValueError if it is not one."""
+        require(len(data) <= MAX_CARD_BYTES, "model card too large")
+        try:
+            fields: dict[str, Any] = msgpack.unpackb(data)
+            require(fields.pop("card_version") == CARD_VERSION, "model card of another version")
+            spec = fields.pop("spec")
+            rope = RopeSpec(**spec.pop("rope"))
+            tensors = tuple(_tensor(entry) for entry in fields.pop("tensors"))
+            tokenizer = fields.pop("tokenizer")
+            tokenizer["eos_ids"] = tuple(tokenizer["eos_ids"])
+            return cls(
+                spec=ModelSpec(rope=rope, **spec), tensors=tensors, tokenizer=TokenizerCard(**tokenizer), **fields
+            )
+        except (KeyError, TypeError, AttributeError, ValueError, msgpack.UnpackException) as error:
+            raise ValueError(f"not a model card: {error}") from error
+
+
+def _tensor(entry: dict[str, Any]) -> TensorEntry:
+    return TensorEntry(**{**entry, "shape": tuple(entry["shape"])})

@@ -1,0 +1,49 @@
+"""How many bytes the parts of a model take once held in a dtype: what planning and loading agree on."""
+
+from __future__ import annotations
+
+from layerline.models.spec import ModelSpec
+from layerline.plan import DTYPE_BYTES
+
+
+def layer_parameters(spec: ModelSpec) -> int:
+    """Numbers in one decoder layer."""
+    q_size, kv_size = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+    attention = spec.hidden * (q_size + 2 * kv_size) + q_size * spec.hidden
+    biases = q_size + 2 * kv_size if spec.qkv_bias else 0
+    return attention + biases + 3 * spec.hidden * spec.intermediate + 2 * spec.hidden
+
+
+def embedding_parameters(spec: ModelSpec) -> int:
+    """Numbers in the embedding, and as many in the output matrix."""
+    return spec.vocabulary * spec.hidden
+
+
+def stage_weights_bytes(spec: ModelSpec, first_layer: int, last_layer: int, dtype: str) -> int:
+    """Bytes of the weights that a stage holds: its layers, and embedding and output where it has those.
+
+    A stage that has both ends of a model whose output is tied holds that matrix once.
+    """
+    parameters = (last_layer - first_layer + 1) * layer_parameters(spec)
+    has_first, has_last = first_layer == 0, last_layer == spec.layers - 1
+    matrices = has_first + has_last - (has_first and has_last and spec.tied_output)
+    parameters += matrices * embedding_parameters(spec)
+    parameters += spec.hidden if has_last else 0
+    return parameters * DTYPE_BYTES[dtype]
+
+
+def kv_bytes_per_token(spec: ModelSpec, layers: int, dtype: str) -> int:
+    """Bytes that one position takes in the KV pages of `layers` layers."""
+    return layers * 2 * spec.kv_heads * spec.head_dim * DTYPE_BYTES[dtype]
+
+
+def workspace_bytes(spec: ModelSpec, max_rows: int, dtype: str, *, has_output: bool) -> int:
+    """Bytes that a stage needs beside weights and KV while it computes a step of `max_rows` rows.
+
+    An upper bound of what is alive at once: the residual, the widest products and their float32 copies, the
+    attention scores of one block of queries, and float32 logits of the rows that are sampled.
+    """
+    widest = max(2 * spec.intermediate, (spec.heads + 2 * spec.kv_heads) * spec.head_dim)
+    rows = max_rows * (3 * spec.hidden + 2 * widest) * max(4, DTYPE_BYTES[dtype])
+    logits = 16 * spec.vocabulary * 4 if has_output else 0
+    return rows + logits + (32 << 20)

@@ -1,0 +1,100 @@
+"""Who holds what: stage specifications and the plan they make up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerline.checks import require, require_name, require_one_of
+
+DTYPES = ("bfloat16", "float32")
+DTYPE_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4}
+MAX_LAYERS = 1024
+MAX_PAGES = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSpec:
+    """All that decides what a worker loads; two equal specs are the same stage, so one can be adopted."""
+
+    model: str
+    digest: str
+    first_layer: int
+    last_layer: int  # inclusive
+    dtype: str
+    devices: tuple[str, ...]
+    pages: int
+    page_tokens: int
+    max_rows: int  # the most rows a step may have
+
+    def __post_init__(self) -> None:
+        require_name(self.model, "model name")
+        require_name(self.digest, "model digest")
+        require(0 <= self.first_layer <= self.last_layer < MAX_LAYERS, "layers are not a range")
+        require_one_of(self.dtype, DTYPES, "dtype")
+        require(0 < len(self.devices) <= 64, "a stage needs 1 to 64 devices")
+        require(0 < self.pages <= MAX_PAGES, "pages out of range")
+        require(0 < self.page_tokens <= 4096, "page_tokens out of range")
+        require(0 < self.max_rows <= 65536, "max_rows out of range")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManualStage:
+    """One piece of `--layers a=0-14,b=15-29`: a node by name or id, and its layers, inclusive."""
+
+    node: str
+    first_layer: int
+    last_layer: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanRequest:
+    """What a user asks of the planner. `context_tokens` 0 lets it choose; empty `layers` likewise."""
+
+    model: str
+    dtype: str = "bfloat16"
+    context_tokens: int = 0
+    layers: tuple[ManualStage, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_name(self.model, "model name")
+        require_one_of(self.dtype, DTYPES, "dtype")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagePlan:
+    """One stage of a plan: its node, its spec, and the memory it needs out of the node's budget."""
+
+    node_id: str
+    node: str  # the node's name
+    spec: StageSpec
+    weights_bytes: int
+    kv_bytes: int
+    workspace_bytes: int
+    budget_bytes: int
+    why: str = ""
+
+    @property
+    def needed_bytes(self) -> int:
+        """What the stage takes in all."""
+        return self.weights_bytes + self.kv_bytes + self.workspace_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The ordered stages that hold a whole model. `epoch` 0 is a plan not yet put into effect."""
+
+    model: str
+    digest: str
+    dtype: str
+    layers: int
+    context_tokens: int  # the most positions one sequence may have
+    stages: tuple[StagePlan, ...]
+    notes: tuple[str, ...] = ()
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        next_layer = 0
+        for stage in self.stages:
+            require(stage.spec.first_layer == next_layer, "the stages do not follow each other")
+            next_layer = stage.spec.last_layer + 1
+        require(next_layer == self.layers, "the stages do not cover the model")

@@ -1,0 +1,108 @@
+"""What a client asks and what it gets: the nouns of the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from layerline.checks import require, require_one_of
+
+ROLES = ("system", "user", "assistant", "tool")
+MAX_STOP_STRINGS = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """One turn of a chat."""
+
+    role: str
+    content: str
+
+    def __post_init__(self) -> None:
+        require_one_of(self.role, ROLES, "role")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerateRequest:
+    """One request. Exactly one of `messages`, `prompt` and `token_ids` is set; `max_tokens` 0 is as many as fit."""
+
+    model: str = ""
+    messages: tuple[Message, ...] | None = None
+    prompt: str | None = None
+    token_ids: tuple[int, ...] | None = None
+    max_tokens: int = 0
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = [part for part in (self.messages, self.prompt, self.token_ids) if part is not None]
+        require(len(given) == 1, "give exactly one of messages, prompt and token_ids")
+        require(self.max_tokens >= 0, "max_tokens must not be negative")
+        require(len(self.stop) <= MAX_STOP_STRINGS, f"at most {MAX_STOP_STRINGS} stop strings")
+        require(all(self.stop), "a stop string must not be empty")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Text as it is made, and the ids that made it; `text` never ends in half a character."""
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """Tokens of the prompt and of the answer (its end-of-sequence token counts)."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timings:
+    """Time to first token in seconds, and tokens per second of prompt and answer (0 where there was none)."""
+
+    ttft_s: float
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSummary:
+    """Layers of one node in a plan, inclusive."""
+
+    node: str
+    first_layer: int
+    last_layer: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """How a request ended: "stop" (end of sequence or a stop string) or "length"."""
+
+    finish_reason: str
+    usage: Usage
+    timings: Timings
+    plan: tuple[StageSummary, ...]
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completion:
+    """A whole answer."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finished: Finished
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Piece], finished: Finished) -> Completion:
+        """The completion that `pieces` make up."""
+        text = "".join(piece.text for piece in pieces)
+        token_ids = tuple(token for piece in pieces for token in piece.token_ids)
+        return cls(text=text, token_ids=token_ids, finished=finished)
