@@ -54,7 +54,7 @@ class TokenizerCard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelCard:
-    """A model without its weights. `digest` covers the card and, through the tensors' hashes, every weight."""
+    """A model without its weights. `digest` covers the card and, by the tensors' hashes, every weight."""
 
     name: str
     digest: str
@@ -90,7 +90,10 @@ class ModelCard:
             tokenizer = fields.pop("tokenizer")
             tokenizer["eos_ids"] = tuple(tokenizer["eos_ids"])
             return cls(
-                spec=ModelSpec(rope=rope, **spec), tensors=tensors, tokenizer=TokenizerCard(**tokenizer), **fields
+                spec=ModelSpec(rope=rope, **spec),
+                tensors=tensors,
+                tokenizer=TokenizerCard(**tokenizer),
+                **fields,
             )
         except (KeyError, TypeError, AttributeError, ValueError, msgpack.UnpackException) as error:
             raise ValueError(f"not a model card: {error}") from error

@@ -1,0 +1,135 @@
+"""Reading the weights of an indexed model, tensor by tensor, in blocks of rows that are checked as they pass.
+
+Owns the mapping of the model's files into memory and drops each page once it was read, so that reading never
+adds more than a block to the resident memory. Does not know what the numbers are for, nor any torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerline.errors import ModelCorruptError
+from layerline.models.card import ModelCard, TensorEntry
+from layerline.models.storage import stored_bytes, to_float32
+
+REMEDY = "Leave model files alone while they are in use; try again, or fetch the model anew."
+
+
+class TensorReader:
+    """The tensors of one model's files: a GGUF file or a folder of safetensors, as `card` describes them.
+
+    Entering maps the files and compares their sizes with the card's. Leaving unmaps them.
+    """
+
+    def __init__(self, path: Path, card: ModelCard) -> None:
+        self._path = path
+        self._card = card
+        self._mappings: dict[str, mmap.mmap] = {}
+        self._files = ExitStack()
+
+    def __enter__(self) -> TensorReader:
+        with ExitStack() as opening:
+            for file in sorted({entry.file for entry in self._card.tensors}):
+                self._mappings[file] = opening.enter_context(_mapped(self._file_path(file)))
+            self._check_sizes()
+            self._files = opening.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._mappings.clear()
+        self._files.close()
+
+    def blocks(self, entry: TensorEntry, rows_per_block: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Yields (first_row, float32 array [rows, ...]) in order; each array is fresh, writable, the caller's own.
+
+        Every storage type becomes float32 without loss. A 2-D tensor comes in blocks of `rows_per_block` rows,
+        a 1-D one whole; rows in GGUF-llama order (`rope_pairs`) are put back and come in blocks of whole heads.
+        The numbers may be trusted once the iterator is exhausted: only then has the tensor's hash been seen.
+
+        Raises ModelCorruptError if the bytes are not those that were indexed.
+        """
+        assert rows_per_block > 0
+        row_count = entry.shape[0]
+        block_rows = self._block_rows(entry, rows_per_block)
+        row_bytes = entry.nbytes // row_count
+        if entry.nbytes != stored_bytes(entry.storage, entry.shape):
+            raise _changed(entry, "its size does not go with its shape")
+        digest = hashlib.sha256()
+        for first_row in range(0, row_count, block_rows):
+            rows = min(block_rows, row_count - first_row)
+            offset = entry.offset + first_row * row_bytes
+            numbers = self._read(entry, offset, (rows, *entry.shape[1:]), rows * row_bytes, digest)
+            yield first_row, self._in_order(entry, numbers)
+        if digest.hexdigest() != entry.sha256:
+            raise _changed(entry, "its hash is another")
+
+    def _block_rows(self, entry: TensorEntry, rows_per_block: int) -> int:
+        if len(entry.shape) == 1:
+            return entry.shape[0]
+        if not entry.rope_pairs:
+            return rows_per_block
+        head_dim = self._card.spec.head_dim
+        return max(head_dim, rows_per_block // head_dim * head_dim)
+
+    def _read(
+        self, entry: TensorEntry, offset: int, shape: tuple[int, ...], nbytes: int, digest: hashlib._Hash
+    ) -> NDArray[np.float32]:
+        mapping = self._mappings[entry.file]
+        if mapping.size() < offset + nbytes:
+            raise _changed(entry, "its file is shorter")
+        with memoryview(mapping) as whole, whole[offset : offset + nbytes] as stored:
+            digest.update(stored)
+            numbers = to_float32(entry.storage, np.frombuffer(stored, np.uint8), shape)
+        _drop_pages(mapping, offset, nbytes)
+        return numbers
+
+    def _in_order(self, entry: TensorEntry, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Undoes the row order of llama.cpp's converter, which interleaves the two halves of each head."""
+        if not entry.rope_pairs:
+            return numbers
+        half = self._card.spec.head_dim // 2
+        pairs = numbers.reshape(-1, half, 2, *numbers.shape[1:])
+        return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(numbers.shape)
+
+    def _file_path(self, file: str) -> Path:
+        return self._path / file if self._card.container == "safetensors" else self._path
+
+    def _check_sizes(self) -> None:
+        for entry in self._card.tensors:
+            if entry.offset + entry.nbytes > len(self._mappings[entry.file]):
+                raise _changed(entry, "its file is shorter")
+        size_bytes = sum(len(mapping) for mapping in self._mappings.values())
+        if size_bytes != self._card.size_bytes:
+            message = f"{self._path.name} has {size_bytes} bytes, {self._card.size_bytes} when it was indexed"
+            raise ModelCorruptError(f"{message}: it has changed since it was indexed.", remedy=REMEDY)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    try:
+        with open(path, "rb") as file:
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise ModelCorruptError(f"{path} cannot be read: {error}.", remedy=REMEDY) from error
+    return mapping
+
+
+def _drop_pages(mapping: mmap.mmap, offset: int, nbytes: int) -> None:
+    """Gives the pages of a range back to the system, which keeps them cached but no longer as ours."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        mapping.madvise(mmap.MADV_DONTNEED, start, offset + nbytes - start)
+
+
+def _changed(entry: TensorEntry, how: str) -> ModelCorruptError:
+    where = f"Tensor {entry.stored_name} of {entry.file}"
+    return ModelCorruptError(f"{where} has changed since it was indexed: {how}.", remedy=REMEDY)
