@@ -1,0 +1,83 @@
+"""The network interfaces of this machine that another machine, or another daemon here, can be met on.
+
+Read anew at every call, since addresses change. Knows nothing of mDNS or gRPC.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import psutil
+
+
+class RawAddress(Protocol):
+    """One address of an interface, as psutil gives it."""
+
+    @property
+    def family(self) -> int: ...
+
+    @property
+    def address(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InterfaceAddress:
+    """One address on one interface; a link-local IPv6 `host` carries its scope, as in fe80::1%eth0."""
+
+    interface: str
+    host: str
+    loopback: bool
+
+    def __str__(self) -> str:
+        return f"{self.interface} ({self.host})"
+
+    @property
+    def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        """The address without its scope."""
+        return ipaddress.ip_address(self.host.partition("%")[0])
+
+
+def usable_addresses() -> tuple[InterfaceAddress, ...]:
+    """Every address of every interface that is up: IPv4, IPv6, link-local IPv6, loopback, in that order."""
+    up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
+    return addresses_of({name: raw for name, raw in psutil.net_if_addrs().items() if name in up})
+
+
+def addresses_of(interfaces: Mapping[str, Sequence[RawAddress]]) -> tuple[InterfaceAddress, ...]:
+    """The usable addresses among those of `interfaces`, by name of interface; psutil's order breaks ties."""
+    found = []
+    for interface, raw_addresses in interfaces.items():
+        for raw in raw_addresses:
+            address = _usable(interface, raw)
+            if address is not None:
+                found.append(address)
+    return tuple(sorted(found, key=_rank))
+
+
+def advertised_hosts(addresses: Sequence[InterfaceAddress]) -> tuple[str, ...]:
+    """The hosts to tell others: loopback only where there is no network, as others have a loopback too."""
+    outward = tuple(address.host for address in addresses if not address.loopback)
+    return outward or tuple(address.host for address in addresses)
+
+
+def _usable(interface: str, raw: RawAddress) -> InterfaceAddress | None:
+    if raw.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    bare, _, scope = raw.address.partition("%")
+    try:
+        ip = ipaddress.ip_address(bare)
+    except ValueError:
+        return None
+    if ip.is_unspecified or ip.is_multicast:
+        return None
+    scoped = ip.version == 6 and ip.is_link_local
+    host = f"{bare}%{scope or interface}" if scoped else bare
+    return InterfaceAddress(interface=interface, host=host, loopback=ip.is_loopback)
+
+
+def _rank(address: InterfaceAddress) -> tuple[bool, bool, bool]:
+    return address.loopback, address.ip.is_link_local, address.ip.version == 6
