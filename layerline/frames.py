@@ -26,7 +26,10 @@ class PageRun:
     count: int
 
     def __post_init__(self) -> None:
-        require(0 <= self.first and 0 < self.count and self.first + self.count <= MAX_PAGES, "page run out of range")
+        require(
+            self.first >= 0 and self.count > 0 and self.first + self.count <= MAX_PAGES,
+            "page run out of range",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,14 +68,14 @@ class Span:
     sampling: Sampling | None = None  # set: draw a token from the last row
 
     def __post_init__(self) -> None:
-        require(0 <= self.start and 0 < self.count <= MAX_ROWS, "span out of range")
+        require(self.start >= 0 and 0 < self.count <= MAX_ROWS, "span out of range")
         require(self.start + self.count <= MAX_POSITIONS, "span out of range")
         require(len(self.pages) > 0, "a span needs pages")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorBytes:
-    """A row-major tensor as bytes; the bytes are checked against dtype and shape before anything is allocated."""
+    """A row-major tensor as bytes, which dtype and shape must account for exactly."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -80,7 +83,9 @@ class TensorBytes:
 
     def __post_init__(self) -> None:
         require_one_of(self.dtype, tuple(DTYPE_BYTES), "tensor dtype")
-        require(0 < len(self.shape) <= 4 and all(size > 0 for size in self.shape), "tensor shape out of range")
+        require(
+            0 < len(self.shape) <= 4 and all(size > 0 for size in self.shape), "tensor shape out of range"
+        )
         size = math.prod(self.shape) * DTYPE_BYTES[self.dtype]
         require(size == len(self.data), f"tensor has {len(self.data)} bytes, dtype and shape say {size}")
         require(size <= MAX_TENSOR_BYTES, "tensor too large for a frame")
@@ -109,7 +114,9 @@ class Frame:
 
     def __post_init__(self) -> None:
         require(len(self.spans) > 0, "a frame needs spans")
-        require(self.tensor.shape[0] == self.rows, f"{self.rows} rows, but the tensor has {self.tensor.shape[0]}")
+        require(
+            self.tensor.shape[0] == self.rows, f"{self.rows} rows, but the tensor has {self.tensor.shape[0]}"
+        )
 
     @property
     def rows(self) -> int:
@@ -138,7 +145,7 @@ class StepResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hello:
-    """The first message on a ring stream; a stage refuses one that does not match its own place in the plan."""
+    """The first message on a ring stream; a stage refuses one that does not match its place in the plan."""
 
     wire_version: int
     epoch: int

@@ -1,6 +1,7 @@
 """What a coordinator and the node it holds say to each other on the `Hold` stream.
 
-Commands carry a number that their answers repeat. `Heartbeat` goes both ways; the hold lasts as long as the stream.
+Commands carry a number that their answers repeat. `Heartbeat` goes both ways; the hold lasts as long as the
+stream.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ class Bind:
         require(self.epoch > 0, "epoch must be positive")
         require(len(self.plan_key) == PLAN_KEY_BYTES, "plan key of the wrong length")
         require(0 <= self.stage_index < self.stage_count <= 1024, "stage index out of range")
-        require((self.next is None) == (self.stage_index == self.stage_count - 1), "only the last stage has no next")
+        require(
+            (self.next is None) == (self.stage_index == self.stage_count - 1),
+            "only the last stage has no next",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerateRequest:
-    """One request. Exactly one of `messages`, `prompt` and `token_ids` is set; `max_tokens` 0 is as many as fit."""
+    """One request, by exactly one of `messages`, `prompt` and `token_ids`; `max_tokens` 0: as many as fit."""
 
     model: str = ""
     messages: tuple[Message, ...] | None = None

@@ -68,43 +68,46 @@ class NodesRequest(_message.Message):
 Global___NodesRequest: _TypeAlias = NodesRequest  # noqa: Y015
 
 @_typing.final
-class NodeListing(_message.Message):
+class NodeReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    NAME_FIELD_NUMBER: _builtins.int
     FACTS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     UNUSABLE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
     address: _builtins.str
     """the address it answers on, empty if none"""
     unusable: _builtins.str
     """why it cannot be used, empty if it can"""
     @_builtins.property
     def facts(self) -> _node_pb2.NodeFacts:
-        """of an unreachable node only what its advertisement says"""
+        """absent for a node that did not describe itself"""
 
     def __init__(
         self,
         *,
+        name: _builtins.str = ...,
         facts: _node_pb2.NodeFacts | None = ...,
         address: _builtins.str = ...,
         unusable: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "facts", b"facts", "unusable", b"unusable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "facts", b"facts", "name", b"name", "unusable", b"unusable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___NodeListing: _TypeAlias = NodeListing  # noqa: Y015
+Global___NodeReport: _TypeAlias = NodeReport  # noqa: Y015
 
 @_typing.final
-class NodesReply(_message.Message):
+class NodesReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NODES_FIELD_NUMBER: _builtins.int
     SEARCHED_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeListing]: ...
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeReport]: ...
     @_builtins.property
     def searched(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """the interfaces and addresses that were searched"""
@@ -112,7 +115,7 @@ class NodesReply(_message.Message):
     def __init__(
         self,
         *,
-        nodes: _abc.Iterable[Global___NodeListing] | None = ...,
+        nodes: _abc.Iterable[Global___NodeReport] | None = ...,
         searched: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -121,7 +124,7 @@ class NodesReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___NodesReply: _TypeAlias = NodesReply  # noqa: Y015
+Global___NodesReport: _TypeAlias = NodesReport  # noqa: Y015
 
 @_typing.final
 class ModelsRequest(_message.Message):
@@ -139,7 +142,7 @@ class ModelsRequest(_message.Message):
 Global___ModelsRequest: _TypeAlias = ModelsRequest  # noqa: Y015
 
 @_typing.final
-class ModelOnNodes(_message.Message):
+class ModelReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -168,19 +171,19 @@ class ModelOnNodes(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ModelOnNodes: _TypeAlias = ModelOnNodes  # noqa: Y015
+Global___ModelReport: _TypeAlias = ModelReport  # noqa: Y015
 
 @_typing.final
-class ModelsReply(_message.Message):
+class ModelsReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MODELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelOnNodes]: ...
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelReport]: ...
     def __init__(
         self,
         *,
-        models: _abc.Iterable[Global___ModelOnNodes] | None = ...,
+        models: _abc.Iterable[Global___ModelReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -188,7 +191,7 @@ class ModelsReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ModelsReply: _TypeAlias = ModelsReply  # noqa: Y015
+Global___ModelsReport: _TypeAlias = ModelsReport  # noqa: Y015
 
 @_typing.final
 class ManualStage(_message.Message):
@@ -247,7 +250,7 @@ class PlanRequest(_message.Message):
 Global___PlanRequest: _TypeAlias = PlanRequest  # noqa: Y015
 
 @_typing.final
-class StagePlan(_message.Message):
+class StageReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_FIELD_NUMBER: _builtins.int
@@ -291,10 +294,10 @@ class StagePlan(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StagePlan: _TypeAlias = StagePlan  # noqa: Y015
+Global___StageReport: _TypeAlias = StageReport  # noqa: Y015
 
 @_typing.final
-class PlanReply(_message.Message):
+class PlanReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
@@ -313,7 +316,7 @@ class PlanReply(_message.Message):
     epoch: _builtins.int
     """0: not put into effect"""
     @_builtins.property
-    def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StagePlan]: ...
+    def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageReport]: ...
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """why so, and which nodes were left out for what reason"""
@@ -327,7 +330,7 @@ class PlanReply(_message.Message):
         layers: _builtins.int = ...,
         context_tokens: _builtins.int = ...,
         epoch: _builtins.int = ...,
-        stages: _abc.Iterable[Global___StagePlan] | None = ...,
+        stages: _abc.Iterable[Global___StageReport] | None = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -336,27 +339,7 @@ class PlanReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PlanReply: _TypeAlias = PlanReply  # noqa: Y015
-
-@_typing.final
-class PrepareRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PLAN_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def plan(self) -> Global___PlanRequest: ...
-    def __init__(
-        self,
-        *,
-        plan: Global___PlanRequest | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PrepareRequest: _TypeAlias = PrepareRequest  # noqa: Y015
+Global___PlanReport: _TypeAlias = PlanReport  # noqa: Y015
 
 @_typing.final
 class NodeProgress(_message.Message):
@@ -388,34 +371,94 @@ class NodeProgress(_message.Message):
 Global___NodeProgress: _TypeAlias = NodeProgress  # noqa: Y015
 
 @_typing.final
-class PrepareEvent(_message.Message):
+class Announcement(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    STATUS_FIELD_NUMBER: _builtins.int
-    PLANNED_FIELD_NUMBER: _builtins.int
-    PROGRESS_FIELD_NUMBER: _builtins.int
-    READY_FIELD_NUMBER: _builtins.int
-    status: _builtins.str
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
     """a sentence about what is going on"""
-    @_builtins.property
-    def planned(self) -> Global___PlanReply: ...
-    @_builtins.property
-    def progress(self) -> Global___NodeProgress: ...
-    @_builtins.property
-    def ready(self) -> Global___PlanReply: ...
     def __init__(
         self,
         *,
-        status: _builtins.str = ...,
-        planned: Global___PlanReply | None = ...,
-        progress: Global___NodeProgress | None = ...,
-        ready: Global___PlanReply | None = ...,
+        text: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "planned", b"planned", "progress", b"progress", "ready", b"ready", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "planned", b"planned", "progress", b"progress", "ready", b"ready", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["status", "planned", "progress", "ready"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Announcement: _TypeAlias = Announcement  # noqa: Y015
+
+@_typing.final
+class Planned(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plan(self) -> Global___PlanReport: ...
+    def __init__(
+        self,
+        *,
+        plan: Global___PlanReport | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Planned: _TypeAlias = Planned  # noqa: Y015
+
+@_typing.final
+class Ready(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plan(self) -> Global___PlanReport: ...
+    def __init__(
+        self,
+        *,
+        plan: Global___PlanReport | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ready: _TypeAlias = Ready  # noqa: Y015
+
+@_typing.final
+class PrepareEvent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANNOUNCEMENT_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
+    NODE_PROGRESS_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def announcement(self) -> Global___Announcement: ...
+    @_builtins.property
+    def planned(self) -> Global___Planned: ...
+    @_builtins.property
+    def node_progress(self) -> Global___NodeProgress: ...
+    @_builtins.property
+    def ready(self) -> Global___Ready: ...
+    def __init__(
+        self,
+        *,
+        announcement: Global___Announcement | None = ...,
+        planned: Global___Planned | None = ...,
+        node_progress: Global___NodeProgress | None = ...,
+        ready: Global___Ready | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "event", b"event", "node_progress", b"node_progress", "planned", b"planned", "ready", b"ready"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "event", b"event", "node_progress", b"node_progress", "planned", b"planned", "ready", b"ready"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["announcement", "planned", "node_progress", "ready"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

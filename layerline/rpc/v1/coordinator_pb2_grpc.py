@@ -43,21 +43,21 @@ class CoordinatorStub:
         self.Nodes = channel.unary_unary(
                 '/layerline.rpc.v1.Coordinator/Nodes',
                 request_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.NodesRequest.SerializeToString,
-                response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.NodesReply.FromString,
+                response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.NodesReport.FromString,
                 _registered_method=True)
         self.Models = channel.unary_unary(
                 '/layerline.rpc.v1.Coordinator/Models',
                 request_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ModelsRequest.SerializeToString,
-                response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ModelsReply.FromString,
+                response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ModelsReport.FromString,
                 _registered_method=True)
         self.Plan = channel.unary_unary(
                 '/layerline.rpc.v1.Coordinator/Plan',
                 request_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanRequest.SerializeToString,
-                response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanReply.FromString,
+                response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanReport.FromString,
                 _registered_method=True)
         self.Prepare = channel.unary_stream(
                 '/layerline.rpc.v1.Coordinator/Prepare',
-                request_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PrepareRequest.SerializeToString,
+                request_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanRequest.SerializeToString,
                 response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PrepareEvent.FromString,
                 _registered_method=True)
         self.Generate = channel.unary_stream(
@@ -119,21 +119,21 @@ def add_CoordinatorServicer_to_server(servicer, server):
             'Nodes': grpc.unary_unary_rpc_method_handler(
                     servicer.Nodes,
                     request_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.NodesRequest.FromString,
-                    response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.NodesReply.SerializeToString,
+                    response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.NodesReport.SerializeToString,
             ),
             'Models': grpc.unary_unary_rpc_method_handler(
                     servicer.Models,
                     request_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ModelsRequest.FromString,
-                    response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ModelsReply.SerializeToString,
+                    response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ModelsReport.SerializeToString,
             ),
             'Plan': grpc.unary_unary_rpc_method_handler(
                     servicer.Plan,
                     request_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanRequest.FromString,
-                    response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanReply.SerializeToString,
+                    response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanReport.SerializeToString,
             ),
             'Prepare': grpc.unary_stream_rpc_method_handler(
                     servicer.Prepare,
-                    request_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PrepareRequest.FromString,
+                    request_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanRequest.FromString,
                     response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PrepareEvent.SerializeToString,
             ),
             'Generate': grpc.unary_stream_rpc_method_handler(
@@ -195,7 +195,7 @@ class Coordinator:
             target,
             '/layerline.rpc.v1.Coordinator/Nodes',
             layerline_dot_rpc_dot_v1_dot_coordinator__pb2.NodesRequest.SerializeToString,
-            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.NodesReply.FromString,
+            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.NodesReport.FromString,
             options,
             channel_credentials,
             insecure,
@@ -222,7 +222,7 @@ class Coordinator:
             target,
             '/layerline.rpc.v1.Coordinator/Models',
             layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ModelsRequest.SerializeToString,
-            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ModelsReply.FromString,
+            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ModelsReport.FromString,
             options,
             channel_credentials,
             insecure,
@@ -249,7 +249,7 @@ class Coordinator:
             target,
             '/layerline.rpc.v1.Coordinator/Plan',
             layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanRequest.SerializeToString,
-            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanReply.FromString,
+            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanReport.FromString,
             options,
             channel_credentials,
             insecure,
@@ -275,7 +275,7 @@ class Coordinator:
             request,
             target,
             '/layerline.rpc.v1.Coordinator/Prepare',
-            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PrepareRequest.SerializeToString,
+            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PlanRequest.SerializeToString,
             layerline_dot_rpc_dot_v1_dot_coordinator__pb2.PrepareEvent.FromString,
             options,
             channel_credentials,

@@ -33,10 +33,10 @@ class CoordinatorStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CoordinatorAsyncStub: ...
     Describe: _grpc.UnaryUnaryMultiCallable[_node_pb2.DescribeRequest, _coordinator_pb2.CoordinatorFacts]
-    Nodes: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.NodesRequest, _coordinator_pb2.NodesReply]
-    Models: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ModelsRequest, _coordinator_pb2.ModelsReply]
-    Plan: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.PlanRequest, _coordinator_pb2.PlanReply]
-    Prepare: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.PrepareRequest, _coordinator_pb2.PrepareEvent]
+    Nodes: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.NodesRequest, _coordinator_pb2.NodesReport]
+    Models: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ModelsRequest, _coordinator_pb2.ModelsReport]
+    Plan: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.PlanRequest, _coordinator_pb2.PlanReport]
+    Prepare: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.PlanRequest, _coordinator_pb2.PrepareEvent]
     """Plans and loads the model if it is not loaded; progress until `ready`."""
     Generate: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.GenerateRequest, _coordinator_pb2.GenerateEvent]
     """One request. Ending the call cancels it on every node."""
@@ -45,10 +45,10 @@ class CoordinatorStub:
 class CoordinatorAsyncStub(CoordinatorStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Describe: _aio.UnaryUnaryMultiCallable[_node_pb2.DescribeRequest, _coordinator_pb2.CoordinatorFacts]  # type: ignore[assignment]
-    Nodes: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.NodesRequest, _coordinator_pb2.NodesReply]  # type: ignore[assignment]
-    Models: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ModelsRequest, _coordinator_pb2.ModelsReply]  # type: ignore[assignment]
-    Plan: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.PlanRequest, _coordinator_pb2.PlanReply]  # type: ignore[assignment]
-    Prepare: _aio.UnaryStreamMultiCallable[_coordinator_pb2.PrepareRequest, _coordinator_pb2.PrepareEvent]  # type: ignore[assignment]
+    Nodes: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.NodesRequest, _coordinator_pb2.NodesReport]  # type: ignore[assignment]
+    Models: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ModelsRequest, _coordinator_pb2.ModelsReport]  # type: ignore[assignment]
+    Plan: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.PlanRequest, _coordinator_pb2.PlanReport]  # type: ignore[assignment]
+    Prepare: _aio.UnaryStreamMultiCallable[_coordinator_pb2.PlanRequest, _coordinator_pb2.PrepareEvent]  # type: ignore[assignment]
     """Plans and loads the model if it is not loaded; progress until `ready`."""
     Generate: _aio.UnaryStreamMultiCallable[_coordinator_pb2.GenerateRequest, _coordinator_pb2.GenerateEvent]  # type: ignore[assignment]
     """One request. Ending the call cancels it on every node."""
@@ -66,26 +66,26 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _coordinator_pb2.NodesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_coordinator_pb2.NodesReply, _abc.Awaitable[_coordinator_pb2.NodesReply]]: ...
+    ) -> _typing.Union[_coordinator_pb2.NodesReport, _abc.Awaitable[_coordinator_pb2.NodesReport]]: ...
 
     @_abc_1.abstractmethod
     def Models(
         self,
         request: _coordinator_pb2.ModelsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_coordinator_pb2.ModelsReply, _abc.Awaitable[_coordinator_pb2.ModelsReply]]: ...
+    ) -> _typing.Union[_coordinator_pb2.ModelsReport, _abc.Awaitable[_coordinator_pb2.ModelsReport]]: ...
 
     @_abc_1.abstractmethod
     def Plan(
         self,
         request: _coordinator_pb2.PlanRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_coordinator_pb2.PlanReply, _abc.Awaitable[_coordinator_pb2.PlanReply]]: ...
+    ) -> _typing.Union[_coordinator_pb2.PlanReport, _abc.Awaitable[_coordinator_pb2.PlanReport]]: ...
 
     @_abc_1.abstractmethod
     def Prepare(
         self,
-        request: _coordinator_pb2.PrepareRequest,
+        request: _coordinator_pb2.PlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_coordinator_pb2.PrepareEvent], _abc.AsyncIterator[_coordinator_pb2.PrepareEvent]]:
         """Plans and loads the model if it is not loaded; progress until `ready`."""

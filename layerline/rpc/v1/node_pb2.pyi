@@ -486,13 +486,13 @@ Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 class HoldCommand(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    HELLO_FIELD_NUMBER: _builtins.int
+    HOLD_HELLO_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     BIND_FIELD_NUMBER: _builtins.int
     UNLOAD_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def hello(self) -> Global___HoldHello: ...
+    def hold_hello(self) -> Global___HoldHello: ...
     @_builtins.property
     def load(self) -> Global___Load: ...
     @_builtins.property
@@ -504,17 +504,17 @@ class HoldCommand(_message.Message):
     def __init__(
         self,
         *,
-        hello: Global___HoldHello | None = ...,
+        hold_hello: Global___HoldHello | None = ...,
         load: Global___Load | None = ...,
         bind: Global___Bind | None = ...,
         unload: Global___Unload | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bind", b"bind", "command", b"command", "heartbeat", b"heartbeat", "hello", b"hello", "load", b"load", "unload", b"unload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bind", b"bind", "command", b"command", "heartbeat", b"heartbeat", "hold_hello", b"hold_hello", "load", b"load", "unload", b"unload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bind", b"bind", "command", b"command", "heartbeat", b"heartbeat", "hello", b"hello", "load", b"load", "unload", b"unload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bind", b"bind", "command", b"command", "heartbeat", b"heartbeat", "hold_hello", b"hold_hello", "load", b"load", "unload", b"unload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["hello", "load", "bind", "unload", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["hold_hello", "load", "bind", "unload", "heartbeat"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 

@@ -1,0 +1,149 @@
+"""What a coordinator tells about itself, its nodes, models and plans: nouns of the SDK and the commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerline.facts import NodeFacts
+from layerline.plan import Plan, StagePlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoordinatorFacts:
+    """Who a coordinator is; `model` is empty while none is loaded."""
+
+    name: str
+    version: str
+    wire_version: int
+    model: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeReport:
+    """One node that was found. `unusable` says why it cannot be used, and is empty if it can."""
+
+    name: str
+    address: str
+    unusable: str
+    facts: NodeFacts | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodesReport:
+    """Every node found, and the interfaces and addresses that were searched."""
+
+    nodes: tuple[NodeReport, ...]
+    searched: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelReport:
+    """A model and the nodes that have its files."""
+
+    name: str
+    digest: str
+    size_bytes: int
+    nodes: tuple[str, ...]
+    loaded: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelsReport:
+    """Every model that a node has."""
+
+    models: tuple[ModelReport, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageReport:
+    """One stage of a plan as users see it; layers are inclusive, memory in bytes."""
+
+    node: str
+    node_id: str
+    first_layer: int
+    last_layer: int
+    devices: tuple[str, ...]
+    weights_bytes: int
+    kv_bytes: int
+    workspace_bytes: int
+    budget_bytes: int
+    why: str
+
+    @classmethod
+    def of(cls, stage: StagePlan) -> StageReport:
+        """The report of a planned stage."""
+        return cls(
+            node=stage.node,
+            node_id=stage.node_id,
+            first_layer=stage.spec.first_layer,
+            last_layer=stage.spec.last_layer,
+            devices=stage.spec.devices,
+            weights_bytes=stage.weights_bytes,
+            kv_bytes=stage.kv_bytes,
+            workspace_bytes=stage.workspace_bytes,
+            budget_bytes=stage.budget_bytes,
+            why=stage.why,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanReport:
+    """A plan as users see it; `epoch` 0 means that it was not put into effect."""
+
+    model: str
+    digest: str
+    dtype: str
+    layers: int
+    context_tokens: int
+    epoch: int
+    stages: tuple[StageReport, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanReport:
+        """The report of a plan."""
+        return cls(
+            model=plan.model,
+            digest=plan.digest,
+            dtype=plan.dtype,
+            layers=plan.layers,
+            context_tokens=plan.context_tokens,
+            epoch=plan.epoch,
+            stages=tuple(StageReport.of(stage) for stage in plan.stages),
+            notes=plan.notes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Announcement:
+    """A sentence about what is going on while a model is made ready."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """The plan that is being put into effect."""
+
+    plan: PlanReport
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeProgress:
+    """How far a node is: `phase` is "index" or "load"."""
+
+    node: str
+    phase: str
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ready:
+    """The model answers now."""
+
+    plan: PlanReport
+
+
+PrepareEvent = Announcement | Planned | NodeProgress | Ready

@@ -1,0 +1,60 @@
+"""The one place for channel options, each with its reason, and for making channels and servers.
+
+Liveness rests on the keepalive triple: a peer that is frozen or unplugged is noticed after at most
+KEEPALIVE_TIME + KEEPALIVE_TIMEOUT seconds, a killed one at once. The third of the triple,
+`grpc.http2.ping_timeout_ms`, is needed because its default of a minute would win over the timeout.
+"""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+
+KEEPALIVE_TIME_MS = 3_000
+KEEPALIVE_TIMEOUT_MS = 4_000
+MAX_MESSAGE_BYTES = 8 << 20  # a frame holds at most 6 MiB of tensor; see layerline.frames
+MAX_CONCURRENT_RPCS = 1_024
+
+Options = list[tuple[str, int]]
+
+_BOTH_SIDES: Options = [
+    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),  # otherwise pings stop after two on an idle stream
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+]
+
+CLIENT_OPTIONS: Options = [
+    *_BOTH_SIDES,
+    ("grpc.enable_http_proxy", 0),  # a proxy set for the web must not be asked for machines of the LAN
+    ("grpc.use_local_subchannel_pool", 1),  # one connection a channel: its peer address is an identity
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # also how long one connection attempt may take
+    ("grpc.max_reconnect_backoff_ms", 2_000),  # the default waits up to two minutes
+]
+
+SERVER_OPTIONS: Options = [
+    *_BOTH_SIDES,
+    # Must be under the client's keepalive time, or the server ends the connection with "Too many pings".
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+    ("grpc.server_handshake_timeout_ms", 5_000),  # a silent client does not hold a place
+    ("grpc.so_reuseport", 0),  # a port in use is an error, not a second listener
+]
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """A channel to `address` (host:port, [v6]:port or unix:path); it connects on its first call."""
+    return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+
+
+def open_blocking_channel(address: str) -> grpc.Channel:
+    """The same for the blocking client."""
+    return grpc.insecure_channel(address, options=CLIENT_OPTIONS)
+
+
+def make_server() -> grpc.aio.Server:
+    """A server with no ports and no services yet."""
+    return grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT_RPCS)

@@ -1,0 +1,180 @@
+"""Frames and results to messages and back, written out because they pass for every token.
+
+The same contract as `layerline.rpc.convert`: a message that a noun refuses is a ProtocolError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from layerline.errors import ProtocolError
+from layerline.frames import (
+    Frame,
+    Hello,
+    PageRun,
+    SampledToken,
+    Sampling,
+    Span,
+    StageTiming,
+    StepResult,
+    TensorBytes,
+)
+from layerline.rpc.v1 import common_pb2, ring_pb2
+
+
+def hello_to_message(hello: Hello) -> ring_pb2.Hello:
+    """A hello for the wire."""
+    return ring_pb2.Hello(
+        wire_version=hello.wire_version,
+        epoch=hello.epoch,
+        plan_key=hello.plan_key,
+        model_digest=hello.model_digest,
+        stage_index=hello.stage_index,
+        sender=hello.sender,
+    )
+
+
+def hello_from_message(message: ring_pb2.Hello) -> Hello:
+    """The hello in a message."""
+    try:
+        return Hello(
+            wire_version=message.wire_version,
+            epoch=message.epoch,
+            plan_key=message.plan_key,
+            model_digest=message.model_digest,
+            stage_index=message.stage_index,
+            sender=message.sender,
+        )
+    except ValueError as error:
+        raise ProtocolError(f"A hello is not valid: {error}.") from error
+
+
+def frame_to_message(frame: Frame) -> ring_pb2.ForwardMessage:
+    """A frame for the wire."""
+    return ring_pb2.ForwardMessage(
+        frame=ring_pb2.Frame(
+            epoch=frame.epoch,
+            step=frame.step,
+            spans=[_span_to_message(span) for span in frame.spans],
+            tensor=_tensor_to_message(frame.tensor),
+            timings=_timings_to_messages(frame.timings),
+        )
+    )
+
+
+def frame_from_message(message: ring_pb2.Frame) -> Frame:
+    """The frame in a message."""
+    try:
+        return Frame(
+            epoch=message.epoch,
+            step=message.step,
+            spans=tuple(_span_from_message(span) for span in message.spans),
+            tensor=_tensor_from_message(message.tensor),
+            timings=_timings_from_messages(message.timings),
+        )
+    except ValueError as error:
+        raise ProtocolError(f"A frame is not valid: {error}.") from error
+
+
+def result_to_message(result: StepResult) -> ring_pb2.StepResult:
+    """A step's result for the wire."""
+    return ring_pb2.StepResult(
+        epoch=result.epoch,
+        step=result.step,
+        sampled=[
+            ring_pb2.SampledToken(
+                sequence=token.sequence,
+                token_id=token.token_id,
+                logits=_tensor_to_message(token.logits) if token.logits else None,
+            )
+            for token in result.sampled
+        ],
+        timings=_timings_to_messages(result.timings),
+    )
+
+
+def result_from_message(message: ring_pb2.StepResult) -> StepResult:
+    """The result in a message."""
+    try:
+        return StepResult(
+            epoch=message.epoch,
+            step=message.step,
+            sampled=tuple(
+                SampledToken(
+                    sequence=token.sequence,
+                    token_id=token.token_id,
+                    logits=_tensor_from_message(token.logits) if token.HasField("logits") else None,
+                )
+                for token in message.sampled
+            ),
+            timings=_timings_from_messages(message.timings),
+        )
+    except ValueError as error:
+        raise ProtocolError(f"A step result is not valid: {error}.") from error
+
+
+def _span_to_message(span: Span) -> ring_pb2.Span:
+    return ring_pb2.Span(
+        sequence=span.sequence,
+        start=span.start,
+        count=span.count,
+        pages=[ring_pb2.PageRun(first=run.first, count=run.count) for run in span.pages],
+        sampling=_sampling_to_message(span.sampling) if span.sampling else None,
+    )
+
+
+def _span_from_message(message: ring_pb2.Span) -> Span:
+    return Span(
+        sequence=message.sequence,
+        start=message.start,
+        count=message.count,
+        pages=tuple(PageRun(first=run.first, count=run.count) for run in message.pages),
+        sampling=_sampling_from_message(message.sampling) if message.HasField("sampling") else None,
+    )
+
+
+def _sampling_to_message(sampling: Sampling) -> ring_pb2.Sampling:
+    return ring_pb2.Sampling(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        seed=sampling.seed,
+        penalised=sampling.penalised,
+        return_logits=sampling.return_logits,
+    )
+
+
+def _sampling_from_message(message: ring_pb2.Sampling) -> Sampling:
+    return Sampling(
+        temperature=message.temperature,
+        top_k=message.top_k,
+        top_p=message.top_p,
+        min_p=message.min_p,
+        repetition_penalty=message.repetition_penalty,
+        seed=message.seed,
+        penalised=tuple(message.penalised),
+        return_logits=message.return_logits,
+    )
+
+
+def _tensor_to_message(tensor: TensorBytes) -> common_pb2.Tensor:
+    return common_pb2.Tensor(dtype=tensor.dtype, shape=tensor.shape, data=tensor.data)
+
+
+def _tensor_from_message(message: common_pb2.Tensor) -> TensorBytes:
+    return TensorBytes(dtype=message.dtype, shape=tuple(message.shape), data=message.data)
+
+
+def _timings_to_messages(timings: tuple[StageTiming, ...]) -> list[ring_pb2.StageTiming]:
+    return [
+        ring_pb2.StageTiming(stage_index=timing.stage_index, compute_us=timing.compute_us)
+        for timing in timings
+    ]
+
+
+def _timings_from_messages(messages: Iterable[ring_pb2.StageTiming]) -> tuple[StageTiming, ...]:
+    return tuple(
+        StageTiming(stage_index=message.stage_index, compute_us=message.compute_us) for message in messages
+    )

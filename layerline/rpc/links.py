@@ -1,0 +1,157 @@
+"""The gRPC links of the ring, as seen by the side that dials: frames out, results in.
+
+Used by the coordinator (to stage 0, from the last stage) and by every stage (to the next one). The other ends
+are served by the worker's `Ring` service. A frame link watches its call, so that a neighbour's end is known at
+once and not only at the next frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from layerline.errors import DeadlineError, LayerlineError, NodeLostError, NodeUnreachableError
+from layerline.frames import Frame, Hello, StepResult
+from layerline.rpc.channels import open_channel
+from layerline.rpc.convert_frames import frame_to_message, hello_to_message, result_from_message
+from layerline.rpc.status import call_failure, error_from_rpc
+from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
+
+DIAL_DEADLINE_S = 4.0  # for one address, the greeting included
+SEND_DEADLINE_S = 60.0  # how long a neighbour may take no frame
+OnBroken = Callable[[LayerlineError], None]
+ForwardCall = grpc.aio.StreamStreamCall[ring_pb2.ForwardMessage, ring_pb2.Accepted]
+ResultsCall = grpc.aio.UnaryStreamCall[ring_pb2.Hello, ring_pb2.StepResult]
+Opened = TypeVar("Opened")
+
+
+class FrameSender:
+    """Frames to one stage. Made by `dial`; `address` is where the stage was reached."""
+
+    def __init__(self, channel: grpc.aio.Channel, call: ForwardCall, *, node: str, address: str) -> None:
+        self.node = node
+        self.address = address
+        self._channel = channel
+        self._call = call
+        self._watcher: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def dial(
+        cls, addresses: Sequence[str], hello: Hello, *, node: str, on_broken: OnBroken
+    ) -> FrameSender:
+        """A link to the stage of `node`, on the first of `addresses` that accepts the hello.
+
+        `on_broken` is called once if the link breaks other than by `close`. Raises the stage's own refusal, or
+        NodeUnreachableError with what each address said.
+        """
+
+        async def open_link(address: str) -> FrameSender:
+            channel = open_channel(address)
+            try:
+                call: ForwardCall = ring_pb2_grpc.RingStub(channel).Forward()
+                await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello)))
+                if await call.read() is grpc.aio.EOF:
+                    raise NodeLostError(f"Node {node} at {address} ended the link.", node=node)
+            except BaseException:
+                await channel.close()
+                raise
+            return cls(channel, call, node=node, address=address)
+
+        link = await _first_that_answers(addresses, node, open_link)
+        link._watcher = asyncio.create_task(link._watch(on_broken))
+        return link
+
+    async def send(self, item: Frame) -> None:
+        """Hands a frame to the stage; waits while the stage is behind."""
+        try:
+            async with asyncio.timeout(SEND_DEADLINE_S):
+                await self._call.write(frame_to_message(item))
+        except TimeoutError:
+            message = f"Node {self.node} took no frame for {SEND_DEADLINE_S:.0f} s."
+            raise DeadlineError(
+                message, node=self.node, remedy="Check that the machine is not overloaded."
+            ) from None
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            raise await self._failure() from None
+
+    async def close(self) -> None:
+        """Ends the link; the stage sees it end at once."""
+        if self._watcher:
+            self._watcher.cancel()
+        self._call.cancel()
+        await self._channel.close()
+
+    async def _watch(self, on_broken: OnBroken) -> None:
+        await self._call.code()
+        on_broken(await self._failure())
+
+    async def _failure(self) -> LayerlineError:
+        return await call_failure(self._call, peer=f"node {self.node} at {self.address}", node=self.node)
+
+
+class ResultReceiver:
+    """Results from the last stage. Made by `dial`."""
+
+    def __init__(self, channel: grpc.aio.Channel, call: ResultsCall, *, node: str, address: str) -> None:
+        self.node = node
+        self.address = address
+        self._channel = channel
+        self._call = call
+
+    @classmethod
+    async def dial(cls, addresses: Sequence[str], hello: Hello, *, node: str) -> ResultReceiver:
+        """A link from the last stage; raises as `FrameSender.dial` does."""
+
+        async def open_link(address: str) -> ResultReceiver:
+            channel = open_channel(address)
+            try:
+                call: ResultsCall = ring_pb2_grpc.RingStub(channel).Results(hello_to_message(hello))
+                if await call.read() is grpc.aio.EOF:  # an empty result says that the hello was accepted
+                    raise NodeLostError(f"Node {node} at {address} ended the link.", node=node)
+            except BaseException:
+                await channel.close()
+                raise
+            return cls(channel, call, node=node, address=address)
+
+        return await _first_that_answers(addresses, node, open_link)
+
+    async def receive(self) -> StepResult:
+        """The next result; no deadline of its own, since an idle ring has none to give."""
+        try:
+            message = await self._call.read()
+        except grpc.aio.AioRpcError:
+            message = grpc.aio.EOF
+        if isinstance(message, ring_pb2.StepResult):
+            return result_from_message(message)
+        raise await call_failure(self._call, peer=f"node {self.node} at {self.address}", node=self.node)
+
+    async def close(self) -> None:
+        """Ends the link."""
+        self._call.cancel()
+        await self._channel.close()
+
+
+async def _first_that_answers(
+    addresses: Sequence[str], node: str, open_link: Callable[[str], Awaitable[Opened]]
+) -> Opened:
+    said: list[str] = []
+    for address in addresses:
+        try:
+            async with asyncio.timeout(DIAL_DEADLINE_S):
+                return await open_link(address)
+        except TimeoutError:
+            said.append(f"{address}: no answer in {DIAL_DEADLINE_S:.0f} s")
+        except grpc.aio.AioRpcError as failure:
+            error = error_from_rpc(failure, peer=f"node {node} at {address}", node=node)
+            if not isinstance(error, NodeLostError):
+                raise error from None  # it answered, and refused
+            said.append(f"{address}: {failure.details()}")
+    raise NodeUnreachableError(
+        f"The data port of node {node} cannot be reached ({'; '.join(said)}).",
+        node=node,
+        remedy="Check firewalls between the machines: nodes need to reach each other on any port.",
+    )

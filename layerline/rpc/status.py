@@ -1,0 +1,176 @@
+"""Errors to statuses and back: the one translator at the RPC boundary.
+
+A LayerlineError crosses as a status whose trailing metadata carries an ErrorDetail, so that the class, the
+node and the remedy survive any number of hops. A status without one comes from gRPC itself and is named by
+what the caller was doing.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from layerline import errors
+from layerline.errors import LayerlineError
+from layerline.rpc.v1 import common_pb2
+
+DETAIL_KEY = "layerline-error-bin"
+MAX_TEXT_LENGTH = 4_000  # metadata is bounded by peers; a longer sentence is cut
+
+log = logging.getLogger(__name__)
+Servicer = TypeVar("Servicer")
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+_STATUS_OF: dict[type[LayerlineError], grpc.StatusCode] = {
+    errors.UsageError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.RequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.WireError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.ModelNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.ModelError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.PlanError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.NodeHeldError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.NodeError: grpc.StatusCode.UNAVAILABLE,
+    errors.NoNodesError: grpc.StatusCode.UNAVAILABLE,
+    errors.OverloadedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.DeadlineError: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+
+class _AsyncCall(Protocol):
+    async def code(self) -> grpc.StatusCode: ...
+    async def details(self) -> str: ...
+    async def trailing_metadata(self) -> Any: ...
+
+
+class _RpcFailure(Protocol):
+    def code(self) -> grpc.StatusCode: ...
+    def details(self) -> str | None: ...
+    def trailing_metadata(self) -> Any: ...
+
+
+def detail_from_error(error: LayerlineError) -> common_pb2.ErrorDetail:
+    """The message form of an error."""
+    return common_pb2.ErrorDetail(
+        code=error.code,
+        message=error.message[:MAX_TEXT_LENGTH],
+        node=error.node[:256],
+        remedy=error.remedy[:MAX_TEXT_LENGTH],
+    )
+
+
+def error_from_detail(detail: common_pb2.ErrorDetail) -> LayerlineError:
+    """The error that a message describes."""
+    return errors.error_from_code(
+        detail.code,
+        detail.message[:MAX_TEXT_LENGTH],
+        node=detail.node[:256],
+        remedy=detail.remedy[:MAX_TEXT_LENGTH],
+    )
+
+
+def error_from_rpc(failure: _RpcFailure, *, peer: str, node: str = "") -> LayerlineError:
+    """What a failed call means. `peer` says in words who was called, e.g. "node b at 10.0.0.2:4242"."""
+    for key, value in failure.trailing_metadata() or ():
+        if key == DETAIL_KEY:
+            try:
+                return error_from_detail(common_pb2.ErrorDetail.FromString(value))
+            except DecodeError:
+                break
+    code, details = failure.code(), failure.details() or "no details"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return errors.NodeLostError(
+            f"The connection to {peer} is gone ({details}).",
+            node=node,
+            remedy="Check that the machine is up and that its layerline process runs.",
+        )
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return errors.DeadlineError(
+            f"{peer} did not answer in time.", node=node, remedy="Check that it is not frozen."
+        )
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return errors.ProtocolError(
+            f"A message to or from {peer} was refused as too large ({details}).", node=node
+        )
+    return errors.ProtocolError(
+        f"{peer} answered outside the protocol ({code.name}: {details}).",
+        node=node,
+        remedy="Check that the address is that of a layerline process of the same version.",
+    )
+
+
+async def call_failure(call: _AsyncCall, *, peer: str, node: str = "") -> LayerlineError:
+    """What the end of a streaming call means, once it has ended; waits for the end."""
+    code, details, metadata = await call.code(), await call.details(), await call.trailing_metadata()
+    if code is grpc.StatusCode.OK:
+        return errors.NodeLostError(f"{peer} ended the stream.", node=node, remedy="Check its log.")
+    return error_from_rpc(
+        grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*metadata), details),
+        peer=peer,
+        node=node,
+    )
+
+
+def status_of(error: LayerlineError) -> grpc.StatusCode:
+    """The gRPC status code that goes with an error."""
+    for cls in type(error).__mro__:
+        if cls in _STATUS_OF:
+            return _STATUS_OF[cls]
+    return grpc.StatusCode.INTERNAL
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: LayerlineError) -> NoReturn:
+    """Ends the call with `error`."""
+    detail = detail_from_error(error).SerializeToString()
+    await context.abort(status_of(error), error.message[:MAX_TEXT_LENGTH], ((DETAIL_KEY, detail),))
+    raise AssertionError("abort returns by raising")
+
+
+def _error_from(failure: Exception) -> LayerlineError:
+    if isinstance(failure, LayerlineError):
+        return failure
+    log.error("A handler failed.", exc_info=failure)
+    return errors.InternalError(
+        f"Internal error: {failure!r}.", remedy="This is a bug; please report it with the log."
+    )
+
+
+def unary_handler(
+    handler: Callable[[Servicer, Request, Any], Awaitable[Reply]],
+) -> Callable[[Servicer, Request, Any], Awaitable[Reply]]:
+    """Makes a handler that raises LayerlineError into one that ends the call with its status."""
+
+    @functools.wraps(handler)
+    async def handle(servicer: Servicer, request: Request, context: Any) -> Reply:
+        try:
+            return await handler(servicer, request, context)
+        except grpc.aio.AbortError:
+            raise
+        except Exception as failure:  # noqa: BLE001 - the RPC boundary
+            await abort(context, _error_from(failure))
+
+    return handle
+
+
+def stream_handler(
+    handler: Callable[[Servicer, Request, Any], AsyncIterator[Reply]],
+) -> Callable[[Servicer, Request, Any], AsyncIterator[Reply]]:
+    """The same for a handler that yields replies."""
+
+    @functools.wraps(handler)
+    async def handle(servicer: Servicer, request: Request, context: Any) -> AsyncIterator[Reply]:
+        try:
+            async for reply in handler(servicer, request, context):
+                yield reply
+        except grpc.aio.AbortError:
+            raise
+        except Exception as failure:  # noqa: BLE001 - the RPC boundary
+            await abort(context, _error_from(failure))
+
+    return handle
