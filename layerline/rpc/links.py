@@ -1,8 +1,8 @@
 """The gRPC links of the ring, as seen by the side that dials: frames out, results in.
 
-Used by the coordinator (to stage 0, from the last stage) and by every stage (to the next one). The other ends
-are served by the worker's `Ring` service. A frame link watches its call, so that a neighbour's end is known at
-once and not only at the next frame.
+Used by the coordinator (to stage 0, from the last stage) and by every stage (to the next one). The other
+ends are served by the worker's `Ring` service. A frame link watches its call, so that a neighbour's end is
+known at once and not only at the next frame.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class FrameSender:
     ) -> FrameSender:
         """A link to the stage of `node`, on the first of `addresses` that accepts the hello.
 
-        `on_broken` is called once if the link breaks other than by `close`. Raises the stage's own refusal, or
-        NodeUnreachableError with what each address said.
+        `on_broken` is called once if the link breaks other than by `close`. Raises the stage's own refusal,
+        or NodeUnreachableError with what each address said.
         """
 
         async def open_link(address: str) -> FrameSender:

@@ -1,0 +1,130 @@
+"""What the daemon and a worker say to each other, over the worker's standard input and output.
+
+Each message is a 4-byte big-endian length and a msgpack pair of kind and fields. The daemon's `Start` comes
+first and once; a worker whose input ends has lost its daemon and ends itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from layerline.errors import LayerlineError, error_from_code
+from layerline.holding import Peer
+from layerline.plan import StageSpec
+
+LENGTH_BYTES = 4
+MAX_MESSAGE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """Load this stage and listen on `host`, any port. The card lies in a file, since it may be large."""
+
+    spec: StageSpec
+    card_path: str
+    model_path: str
+    host: str
+    threads: int
+    node: str  # the node's name, for errors
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Take this place in a plan (the fields of `layerline.holding.Bind`) and dial the next stage."""
+
+    epoch: int
+    plan_key: bytes
+    stage_index: int
+    stage_count: int
+    next: Peer | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Vacate:
+    """Give the place up: end every stream and forget the plan; the weights stay."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """Bytes of weights in place so far."""
+
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
+    """The stage is loaded and its data port listens."""
+
+    port: int
+    weights_bytes: int
+    kv_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """The place is taken and the next stage answers at `next_address` (empty for the last stage)."""
+
+    next_address: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    """The last command failed; the worker goes on, unless it was `Start`."""
+
+    code: str
+    message: str
+    remedy: str
+
+    @classmethod
+    def of(cls, error: LayerlineError) -> Refused:
+        """The refusal that `error` makes."""
+        return cls(code=error.code, message=error.message, remedy=error.remedy)
+
+    def error(self, node: str) -> LayerlineError:
+        """The error that this refusal tells of."""
+        return error_from_code(self.code, self.message, node=node, remedy=self.remedy)
+
+
+ToWorker = Start | Place | Vacate
+FromWorker = Progress | Started | Placed | Refused
+_KINDS: dict[str, type] = {
+    noun.__name__: noun for union in (ToWorker, FromWorker) for noun in typing.get_args(union)
+}
+
+
+def pack(message: ToWorker | FromWorker) -> bytes:
+    """The message with its length before it."""
+    body: bytes = msgpack.packb((type(message).__name__, dataclasses.asdict(message)))
+    assert len(body) <= MAX_MESSAGE_BYTES
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def length_of(prefix: bytes) -> int:
+    """The length that a message's first bytes announce; ValueError if it is out of bounds."""
+    length = int.from_bytes(prefix, "big")
+    if not 0 < length <= MAX_MESSAGE_BYTES:
+        raise ValueError(f"a pipe message of {length} bytes")
+    return length
+
+
+def unpack(body: bytes) -> ToWorker | FromWorker:
+    """The message in `body`; ValueError if it is none."""
+    try:
+        kind, fields = msgpack.unpackb(body)
+        return typing.cast("ToWorker | FromWorker", _KINDS[kind](**_nested(fields)))
+    except (KeyError, TypeError, ValueError, msgpack.UnpackException) as error:
+        raise ValueError(f"not a pipe message: {error}") from error
+
+
+def _nested(fields: dict[str, Any]) -> dict[str, Any]:
+    if "spec" in fields:
+        fields["spec"] = StageSpec(**{**fields["spec"], "devices": tuple(fields["spec"]["devices"])})
+    if fields.get("next") is not None:
+        fields["next"] = Peer(**{**fields["next"], "addresses": tuple(fields["next"]["addresses"])})
+    return fields
