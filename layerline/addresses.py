@@ -28,14 +28,8 @@ def split_address(address: str) -> tuple[str, int]:
         host = host[1:-1]
         require(":" in host, f"{address!r} has brackets round something that is not an IPv6 address")
     else:
-        require(
-            ":" not in host, f"{address!r} needs brackets round its IPv6 address, as in [fe80::1%eth0]:7070"
-        )
+        require(":" not in host, f"{address!r} needs brackets round its IPv6 address, as in [fe80::1%eth0]:7070")
     require(bool(host) and " " not in host, f"{address!r} is not of the form HOST:PORT")
-    require(
-        port_text.isascii() and port_text.isdigit(), f"{address!r} has no port number after its last colon"
-    )
-    require(
-        len(port_text) <= 5 and 0 < int(port_text) < 1 << 16, f"{address!r} has a port outside 1 to 65535"
-    )
+    require(port_text.isascii() and port_text.isdigit(), f"{address!r} has no port number after its last colon")
+    require(len(port_text) <= 5 and 0 < int(port_text) < 1 << 16, f"{address!r} has a port outside 1 to 65535")
     return host, int(port_text)

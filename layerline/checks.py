@@ -13,9 +13,7 @@ def require(condition: bool, message: str) -> None:
 
 def require_name(value: str, what: str) -> None:
     """Raises ValueError unless `value` is a short printable non-empty string."""
-    require(
-        0 < len(value) <= MAX_NAME_LENGTH and value.isprintable(), f"{what} is not a short printable name"
-    )
+    require(0 < len(value) <= MAX_NAME_LENGTH and value.isprintable(), f"{what} is not a short printable name")
 
 
 def require_one_of(value: str, allowed: tuple[str, ...], what: str) -> None:

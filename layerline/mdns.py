@@ -121,9 +121,7 @@ class CoordinatorAdvert:
 def _to_service(kind: str, name: str, txt: dict[str, str], addresses: Sequence[str]) -> ServiceInfo:
     hosts, ports = zip(*(split_address(address) for address in addresses), strict=True)
     require(len(set(ports)) == 1, "an mDNS service has one port")
-    bare_hosts = list(
-        dict.fromkeys(host.partition("%")[0] for host in hosts)
-    )  # whoever receives it adds its own scope
+    bare_hosts = list(dict.fromkeys(host.partition("%")[0] for host in hosts))  # whoever receives it adds its own scope
     server = f"{kind[1:].partition('.')[0]}-{name.partition('.')[0]}-{ports[0]}.local."
     return ServiceInfo(kind, name, port=ports[0], parsed_addresses=bare_hosts, properties=txt, server=server)
 

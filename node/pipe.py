@@ -93,9 +93,7 @@ class Refused:
 
 ToWorker = Start | Place | Vacate
 FromWorker = Progress | Started | Placed | Refused
-_KINDS: dict[str, type] = {
-    noun.__name__: noun for union in (ToWorker, FromWorker) for noun in typing.get_args(union)
-}
+_KINDS: dict[str, type] = {noun.__name__: noun for union in (ToWorker, FromWorker) for noun in typing.get_args(union)}
 
 
 def pack(message: ToWorker | FromWorker) -> bytes:

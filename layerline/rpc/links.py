@@ -40,9 +40,7 @@ class FrameSender:
         self._watcher: asyncio.Task[None] | None = None
 
     @classmethod
-    async def dial(
-        cls, addresses: Sequence[str], hello: Hello, *, node: str, on_broken: OnBroken
-    ) -> FrameSender:
+    async def dial(cls, addresses: Sequence[str], hello: Hello, *, node: str, on_broken: OnBroken) -> FrameSender:
         """A link to the stage of `node`, on the first of `addresses` that accepts the hello.
 
         `on_broken` is called once if the link breaks other than by `close`. Raises the stage's own refusal,
@@ -72,9 +70,7 @@ class FrameSender:
                 await self._call.write(frame_to_message(item))
         except TimeoutError:
             message = f"Node {self.node} took no frame for {SEND_DEADLINE_S:.0f} s."
-            raise DeadlineError(
-                message, node=self.node, remedy="Check that the machine is not overloaded."
-            ) from None
+            raise DeadlineError(message, node=self.node, remedy="Check that the machine is not overloaded.") from None
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             raise await self._failure() from None
 

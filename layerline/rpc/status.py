@@ -91,13 +91,9 @@ def error_from_rpc(failure: _RpcFailure, *, peer: str, node: str = "") -> Layerl
             remedy="Check that the machine is up and that its layerline process runs.",
         )
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return errors.DeadlineError(
-            f"{peer} did not answer in time.", node=node, remedy="Check that it is not frozen."
-        )
+        return errors.DeadlineError(f"{peer} did not answer in time.", node=node, remedy="Check that it is not frozen.")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return errors.ProtocolError(
-            f"A message to or from {peer} was refused as too large ({details}).", node=node
-        )
+        return errors.ProtocolError(f"A message to or from {peer} was refused as too large ({details}).", node=node)
     return errors.ProtocolError(
         f"{peer} answered outside the protocol ({code.name}: {details}).",
         node=node,
@@ -136,9 +132,7 @@ def _error_from(failure: Exception) -> LayerlineError:
     if isinstance(failure, LayerlineError):
         return failure
     log.error("A handler failed.", exc_info=failure)
-    return errors.InternalError(
-        f"Internal error: {failure!r}.", remedy="This is a bug; please report it with the log."
-    )
+    return errors.InternalError(f"Internal error: {failure!r}.", remedy="This is a bug; please report it with the log.")
 
 
 def unary_handler(

@@ -1,0 +1,5 @@
+"""`python -m node.worker`."""
+
+from node.worker.program import main
+
+main()

@@ -1,0 +1,66 @@
+"""The worker's end of its pipe to the daemon.
+
+Standard output is taken for the pipe, and what anything prints goes to standard error instead. Input is read by
+a thread, so that the daemon's death ends the worker even in mid-computation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import BinaryIO, Self
+
+from node import pipe
+
+
+class DaemonPipe:
+    """Messages from and to the daemon."""
+
+    def __init__(self, source: BinaryIO, sink: int) -> None:
+        self._source = source
+        self._sink = sink
+
+    @classmethod
+    def over_standard_streams(cls) -> Self:
+        """Takes standard input and output for the pipe."""
+        sink = os.dup(sys.stdout.fileno())
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        return cls(sys.stdin.buffer, sink)
+
+    def read(self) -> pipe.ToWorker:
+        """The next message; EOFError when the daemon is gone, ValueError for what is no message."""
+        length = pipe.length_of(self._read_exactly(pipe.LENGTH_BYTES))
+        message = pipe.unpack(self._read_exactly(length))
+        if not isinstance(message, pipe.ToWorker):
+            raise ValueError(f"{type(message).__name__} came from the daemon")
+        return message
+
+    def write(self, message: pipe.FromWorker) -> None:
+        """Sends a message; the daemon reads promptly, and its end of the pipe is as good as its death."""
+        data = memoryview(pipe.pack(message))
+        while data:
+            data = data[os.write(self._sink, data) :]
+
+    def feed(self, loop: asyncio.AbstractEventLoop, take: Callable[[pipe.ToWorker], None]) -> None:
+        """Reads in a thread from now on, giving each message to `take` on `loop`; ends the process with the pipe."""
+
+        def run() -> None:
+            try:
+                while True:
+                    loop.call_soon_threadsafe(take, self.read())
+            except (EOFError, OSError):
+                os._exit(0)
+            except ValueError as error:
+                print(f"layerline worker: {error}", file=sys.stderr, flush=True)
+                os._exit(1)
+
+        threading.Thread(target=run, name="daemon-pipe", daemon=True).start()
+
+    def _read_exactly(self, size: int) -> bytes:
+        data = self._source.read(size)
+        if len(data) < size:
+            raise EOFError
+        return data

@@ -1,0 +1,79 @@
+"""A stage in its place on the ring: takes a frame, computes it, hands the product on.
+
+Knows no transport: what comes out goes into a `Sender`, be it a gRPC stream or a link in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from layerline.errors import LayerlineError, ProtocolError, StageFailedError
+from layerline.frames import Frame, StepResult
+from layerline.link import Sender
+
+log = logging.getLogger(__name__)
+
+
+class StageCompute(Protocol):
+    """What computes the layers: `node.stage.Stage`, or a fake in tests."""
+
+    def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
+        """The frame for the next stage, or the result if this is the last. ProtocolError for a frame that is
+        not for these layers, before anything is allocated."""
+
+
+class RingStage:
+    """Obeys frames of one epoch, in growing order of their steps."""
+
+    def __init__(
+        self,
+        compute: StageCompute,
+        *,
+        node: str,
+        epoch: int,
+        stage_index: int,
+        frames: Sender[Frame] | None,
+        results: Sender[StepResult] | None,
+    ) -> None:
+        assert (frames is None) != (results is None), "a stage has a next one or is the last"
+        self._compute = compute
+        self._node = node
+        self._epoch = epoch
+        self._stage_index = stage_index
+        self._frames = frames
+        self._results = results
+        self._last_step = -1
+
+    async def accept(self, frame: Frame) -> None:
+        """Computes one frame and hands its product on; waits while the next stage is behind."""
+        self._check(frame)
+        self._last_step = frame.step
+        product = self._computed(frame)
+        if isinstance(product, Frame):
+            assert self._frames is not None
+            await self._frames.send(product)
+        else:
+            assert self._results is not None
+            await self._results.send(product)
+
+    def _check(self, frame: Frame) -> None:
+        if frame.epoch != self._epoch:
+            message = f"A frame of epoch {frame.epoch} came to a stage of epoch {self._epoch}."
+            raise ProtocolError(message, node=self._node)
+        if frame.step <= self._last_step:
+            raise ProtocolError(f"Step {frame.step} came after step {self._last_step}.", node=self._node)
+
+    def _computed(self, frame: Frame) -> Frame | StepResult:
+        try:
+            return self._compute.run(frame, self._stage_index)
+        except LayerlineError as error:
+            error.node = error.node or self._node
+            raise
+        except Exception as failure:  # the boundary to the computing library
+            log.exception("Step %d failed.", frame.step)
+            raise StageFailedError(
+                f"The stage on node {self._node} failed at a step of {frame.rows} rows ({failure}).",
+                node=self._node,
+                remedy="If memory ran out, give the node a smaller --memory or ask for a smaller --context.",
+            ) from failure
