@@ -1,0 +1,249 @@
+"""The coordinator's hold on one node: commands out, answers and news in, on one stream.
+
+The hold lasts as long as the stream. News that no command asked for (a worker lost, the node draining, the
+stream broken, no sign of life) goes to `on_lost`, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from layerline.errors import (
+    DeadlineError,
+    LayerlineError,
+    NodeDrainingError,
+    NodeLostError,
+    ProtocolError,
+)
+from layerline.holding import (
+    Bind,
+    Bound,
+    Draining,
+    Failed,
+    Heartbeat,
+    HoldCommand,
+    HoldEvent,
+    HoldHello,
+    Load,
+    Loaded,
+    LoadProgress,
+    Peer,
+    Unload,
+    Unloaded,
+    Welcome,
+    WorkerLost,
+)
+from layerline.plan import StageSpec
+from layerline.rpc.channels import open_channel
+from layerline.rpc.convert import from_union, to_union
+from layerline.rpc.status import call_failure
+from layerline.rpc.v1 import node_pb2, node_pb2_grpc
+from layerline.version import WIRE_VERSION
+
+WELCOME_DEADLINE_S = 6.0
+HEARTBEAT_INTERVAL_S = 1.0
+SILENCE_DEADLINE_S = 8.0
+LOAD_SILENCE_DEADLINE_S = 120.0  # a load may take long, but not without any progress
+BIND_DEADLINE_S = 30.0
+UNLOAD_DEADLINE_S = 15.0
+
+OnLost = Callable[[LayerlineError], None]
+OnProgress = Callable[[int, int], None]
+HoldCall = grpc.aio.StreamStreamCall[node_pb2.HoldCommand, node_pb2.HoldEvent]
+Answer = TypeVar("Answer", Loaded, Bound, Unloaded)
+
+
+class NodeSession:
+    """One hold. Made by `hold`."""
+
+    def __init__(self, call: HoldCall, *, node: str, address: str, welcome: Welcome, on_lost: OnLost) -> None:
+        self.node = node
+        self.address = address
+        self.welcome = welcome
+        self._call = call
+        self._on_lost = on_lost
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._progress: dict[int, OnProgress] = {}
+        self._lost: LayerlineError | None = None
+
+    async def load(self, spec: StageSpec, on_progress: OnProgress) -> Loaded:
+        """Has the node hold this stage; raises what the node says against it."""
+        number = next(self._numbers)
+        deadline = asyncio.timeout(LOAD_SILENCE_DEADLINE_S)
+
+        def progressed(done_bytes: int, total_bytes: int) -> None:
+            deadline.reschedule(asyncio.get_running_loop().time() + LOAD_SILENCE_DEADLINE_S)
+            on_progress(done_bytes, total_bytes)
+
+        self._progress[number] = progressed
+        try:
+            async with deadline:
+                return await self._ask(Load(command=number, spec=spec), Loaded)
+        except TimeoutError:
+            raise self._late("load its layers", LOAD_SILENCE_DEADLINE_S) from None
+        finally:
+            del self._progress[number]
+
+    async def bind(
+        self, *, epoch: int, plan_key: bytes, stage_index: int, stage_count: int, following: Peer | None
+    ) -> str:
+        """Gives the loaded stage its place; the address at which it reached the next one."""
+        command = Bind(
+            command=next(self._numbers),
+            epoch=epoch,
+            plan_key=plan_key,
+            stage_index=stage_index,
+            stage_count=stage_count,
+            next=following,
+        )
+        try:
+            async with asyncio.timeout(BIND_DEADLINE_S):
+                return (await self._ask(command, Bound)).next_address
+        except TimeoutError:
+            raise self._late("take its place in the plan", BIND_DEADLINE_S) from None
+
+    async def unload(self) -> None:
+        """Has the node free the stage."""
+        try:
+            async with asyncio.timeout(UNLOAD_DEADLINE_S):
+                await self._ask(Unload(command=next(self._numbers)), Unloaded)
+        except TimeoutError:
+            raise self._late("unload its layers", UNLOAD_DEADLINE_S) from None
+
+    async def _ask(self, command: Load | Bind | Unload, expected: type[Answer]) -> Answer:
+        if self._lost:
+            raise self._lost
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._answers[command.command] = future
+        try:
+            await self._send(command)
+            answer = await future
+        finally:
+            del self._answers[command.command]
+        if not isinstance(answer, expected):
+            raise ProtocolError(f"Node {self.node} answered with {type(answer).__name__}.", node=self.node)
+        return answer
+
+    async def _send(self, command: HoldCommand) -> None:
+        try:
+            await self._call.write(to_union(command, node_pb2.HoldCommand))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            raise await self._failure() from None
+
+    async def attend(self) -> None:
+        """Reads events and keeps the hold alive until it breaks; then everybody who waits is told why."""
+        heart = asyncio.create_task(self._beat())
+        try:
+            while True:
+                self._take(await self._next_event())
+        except LayerlineError as error:
+            self._lose(error)
+        finally:
+            heart.cancel()
+
+    async def _next_event(self) -> HoldEvent:
+        try:
+            async with asyncio.timeout(SILENCE_DEADLINE_S):
+                message = await self._call.read()
+        except TimeoutError:
+            message = f"Node {self.node} at {self.address} has given no sign of life for {SILENCE_DEADLINE_S:.0f} s."
+            raise NodeLostError(message, node=self.node, remedy="Check that the machine is not frozen.") from None
+        except grpc.aio.AioRpcError:
+            raise await self._failure() from None
+        if not isinstance(message, node_pb2.HoldEvent):
+            raise await self._failure()
+        event: HoldEvent = from_union(HoldEvent, message)
+        return event
+
+    def _take(self, event: HoldEvent) -> None:
+        if isinstance(event, LoadProgress):
+            report = self._progress.get(event.command)
+            if report:
+                report(event.done_bytes, event.total_bytes)
+        elif isinstance(event, (Loaded, Bound, Unloaded, Failed)):
+            self._answer(event)
+        elif isinstance(event, WorkerLost):
+            self._lose(event.error)
+        elif isinstance(event, Draining):
+            message = f"Node {self.node} at {self.address} is shutting down."
+            self._lose(NodeDrainingError(message, node=self.node, remedy="Start it again, or go on without it."))
+        elif isinstance(event, Welcome):
+            raise ProtocolError(f"Node {self.node} welcomed twice.", node=self.node)
+
+    def _answer(self, event: Loaded | Bound | Unloaded | Failed) -> None:
+        future = self._answers.get(event.command)
+        if future is None or future.done():
+            return  # whoever asked has stopped waiting
+        if isinstance(event, Failed):
+            event.error.node = event.error.node or self.node
+            future.set_exception(event.error)
+        else:
+            future.set_result(event)
+
+    def _lose(self, error: LayerlineError) -> None:
+        if self._lost:
+            return
+        self._lost = error
+        for future in self._answers.values():
+            if not future.done():
+                future.set_exception(error)
+        self._on_lost(error)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_INTERVAL_S)
+            try:
+                await self._send(Heartbeat())
+            except LayerlineError:
+                return  # the reading side has it too, and tells
+
+    async def _failure(self) -> LayerlineError:
+        return await call_failure(self._call, peer=f"node {self.node} at {self.address}", node=self.node)
+
+    def _late(self, doing: str, deadline_s: float) -> DeadlineError:
+        return DeadlineError(
+            f"Node {self.node} at {self.address} did not {doing} within {deadline_s:.0f} s.",
+            node=self.node,
+            remedy="Look at its log.",
+        )
+
+
+@asynccontextmanager
+async def hold(address: str, *, node: str, coordinator: str, on_lost: OnLost) -> AsyncIterator[NodeSession]:
+    """Holds the node at `address` for the time of the block; NodeHeldError if another coordinator does."""
+    async with open_channel(address) as channel:
+        call: HoldCall = node_pb2_grpc.NodeStub(channel).Hold()
+        welcome = await _greet(call, node, address, coordinator)
+        session = NodeSession(call, node=node, address=address, welcome=welcome, on_lost=on_lost)
+        attending = asyncio.create_task(session.attend())
+        try:
+            yield session
+        finally:
+            attending.cancel()
+            call.cancel()
+
+
+async def _greet(call: HoldCall, node: str, address: str, coordinator: str) -> Welcome:
+    hello = HoldHello(wire_version=WIRE_VERSION, coordinator=coordinator)
+    try:
+        async with asyncio.timeout(WELCOME_DEADLINE_S):
+            await call.write(to_union(hello, node_pb2.HoldCommand))
+            message = await call.read()
+    except TimeoutError:
+        raise NodeLostError(f"Node {node} at {address} did not answer.", node=node, remedy="Look at its log.") from None
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        message = grpc.aio.EOF
+    if not isinstance(message, node_pb2.HoldEvent):
+        raise await call_failure(call, peer=f"node {node} at {address}", node=node)
+    event = from_union(HoldEvent, message)
+    if not isinstance(event, Welcome):
+        raise ProtocolError(f"Node {node} at {address} did not welcome.", node=node)
+    return event

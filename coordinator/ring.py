@@ -1,0 +1,18 @@
+"""The coordinator's two ends of the ring: frames to stage 0, results from the last stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerline.frames import Frame, StepResult
+from layerline.link import Receiver, Sender
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ring:
+    """A pipeline ready to compute. `nodes` are the names of its stages' nodes, for messages to people."""
+
+    epoch: int
+    frames: Sender[Frame]
+    results: Receiver[StepResult]
+    nodes: tuple[str, ...]
