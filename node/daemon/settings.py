@@ -1,0 +1,153 @@
+"""The settings of a node, resolved once at its start: defaults < config file < environment < flags.
+
+Knows which options there are and where they may come from; what each may be is in `node.daemon.options`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import platformdirs
+import psutil
+
+from layerline.errors import UsageError
+from node.daemon import options
+from node.daemon.options import DeviceChoice
+
+DEFAULT_PORT = 7355
+DEFAULT_KEEP_ALIVE_S = 300.0
+ENVIRONMENT_PREFIX = "LAYERLINE_NODE_"
+OPTIONS = ("name", "host", "port", "device", "memory", "threads", "models", "mdns", "keep_alive")
+MAX_CONFIG_BYTES = 1 << 20
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeSettings:
+    """All that a node is told."""
+
+    name: str
+    host: str  # the one address to listen on; empty for every interface
+    port: int | None  # None for DEFAULT_PORT or the next free one; 0 for any
+    devices: tuple[str, ...]  # empty for all the accelerators there are, or else the CPU
+    threads: int
+    memory_bytes: int | None  # for the whole node; None for most of what is free
+    models: Path
+    mdns: bool
+    keep_alive_s: float
+    state: Path  # where identities and measurements are kept
+
+
+def resolve_settings(
+    flags: Mapping[str, object], environment: Mapping[str, str], config_path: Path | None
+) -> NodeSettings:
+    """The settings that `flags` (by the names in OPTIONS; None is not given), environment and file make.
+
+    Raises UsageError that names the option, where it was given, and what it may be.
+    """
+    given = _Given()
+    if config_path is not None:
+        given.add(_read_config(config_path), lambda key: f"{key} in {config_path}")
+    given.add(_from_environment(environment), lambda key: f"{ENVIRONMENT_PREFIX}{key.upper()}")
+    flags = {key: value for key, value in flags.items() if value is not None}
+    given.add(flags, lambda key: f"--{key.replace('_', '-')}")
+    choice = given.parsed("device", options.parse_device, DeviceChoice(devices=()))
+    return NodeSettings(
+        name=given.parsed("name", options.parse_name, _machine_name()),
+        host=given.parsed("host", options.parse_host, ""),
+        port=given.parsed("port", options.parse_port, None),
+        devices=choice.devices,
+        threads=_threads(given, choice),
+        memory_bytes=given.parsed("memory", options.parse_memory, None),
+        models=given.parsed("models", options.parse_models, _default_models(environment)),
+        mdns=given.parsed("mdns", options.parse_switch, True),
+        keep_alive_s=given.parsed("keep_alive", options.parse_keep_alive, DEFAULT_KEEP_ALIVE_S),
+        state=_state_folder(environment),
+    )
+
+
+class _Given:
+    """Values by option, the last one given wins, each with the words that say where it was given."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[object, str]] = {}
+
+    def add(self, values: Mapping[str, object], origin: Callable[[str], str]) -> None:
+        for key, value in values.items():
+            if key not in OPTIONS:
+                raise _unknown(key, origin)
+            self._values[key] = (value, origin(key))
+
+    def parsed(self, option: str, parse: Callable[[object], Parsed], default: Parsed) -> Parsed:
+        if option not in self._values:
+            return default
+        value, origin = self._values[option]
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise UsageError(f"{origin} is {value!r}: {error}.") from error
+
+    def origin(self, option: str) -> str:
+        return self._values[option][1]
+
+
+def _unknown(key: str, origin: Callable[[str], str]) -> UsageError:
+    nearest = difflib.get_close_matches(key.lower(), OPTIONS, n=1, cutoff=0.0)[0]
+    return UsageError(f"{origin(key)} is not a setting of a node.", remedy=f"Did you mean {origin(nearest)}?")
+
+
+def _read_config(path: Path) -> Mapping[str, object]:
+    try:
+        with open(path, "rb") as file:
+            text = file.read(MAX_CONFIG_BYTES)
+        return tomllib.loads(text.decode())
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--config {path} cannot be read: {error}.",
+            remedy='It is a TOML file of lines like port = 7355 or memory = "8GiB".',
+        ) from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> Mapping[str, object]:
+    return {
+        key.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for key, value in environment.items()
+        if key.startswith(ENVIRONMENT_PREFIX)
+    }
+
+
+def _threads(given: _Given, choice: DeviceChoice) -> int:
+    threads = given.parsed("threads", options.parse_threads, 0)
+    if threads and choice.threads and threads != choice.threads:
+        message = f"{given.origin('device')} says {choice.threads} threads and {given.origin('threads')} {threads}."
+        raise UsageError(message, remedy="Give one of them.")
+    return threads or choice.threads or usable_cores()
+
+
+def usable_cores() -> int:
+    """Physical cores that this process may run on: more threads than that only get in each other's way."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, psutil.cpu_count(logical=False) or allowed)
+
+
+def _machine_name() -> str:
+    try:
+        return options.parse_name(socket.gethostname().partition(".")[0])
+    except ValueError:
+        return "node"
+
+
+def _default_models(environment: Mapping[str, str]) -> Path:
+    cache = environment.get("LAYERLINE_CACHE") or platformdirs.user_cache_dir("layerline")
+    return Path(cache).absolute() / "models"
+
+
+def _state_folder(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("LAYERLINE_STATE") or platformdirs.user_state_dir("layerline")).absolute()
