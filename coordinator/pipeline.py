@@ -1,0 +1,115 @@
+"""Puts a plan into effect: holds its nodes, has them load, binds the stages into a ring, and takes it all back.
+
+Everything is acquired in one `async with`; leaving it ends the streams and the holds, in reverse order. The
+loaded stages stay with their nodes, which keep them for the next coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from coordinator.node_session import NodeSession, hold
+from coordinator.ring import Ring
+from layerline.addresses import join_address, split_address
+from layerline.errors import LayerlineError
+from layerline.frames import PLAN_KEY_BYTES, Hello
+from layerline.holding import Loaded, Peer
+from layerline.plan import Plan
+from layerline.rpc.links import FrameSender, ResultReceiver
+from layerline.version import WIRE_VERSION
+
+OnLost = Callable[[LayerlineError], None]
+OnProgress = Callable[[str, int, int], None]
+Done = TypeVar("Done")
+
+
+@asynccontextmanager
+async def pipeline(
+    plan: Plan,
+    addresses: Mapping[str, Sequence[str]],
+    *,
+    coordinator: str,
+    on_lost: OnLost,
+    on_progress: OnProgress,
+) -> AsyncIterator[tuple[Plan, Ring]]:
+    """The plan in effect, with its epoch, and the ring through it.
+
+    `addresses` are host:port of each node's control port by node id, the first being the one it answers on.
+    `on_lost` hears of whatever breaks the pipeline, possibly more than once; `on_progress(node, done_bytes,
+    total_bytes)` of loading. Raises the first error of a node that holds, loads or binds not.
+    """
+    async with AsyncExitStack() as held:
+        sessions = await _all_of(
+            held.enter_async_context(
+                hold(addresses[stage.node_id][0], node=stage.node, coordinator=coordinator, on_lost=on_lost)
+            )
+            for stage in plan.stages
+        )
+        epoch = 1 + max(session.welcome.last_epoch for session in sessions)
+        plan = replace(plan, epoch=epoch)
+        loaded = await _all_of(_load(plan, index, session, on_progress) for index, session in enumerate(sessions))
+        plan_key = secrets.token_bytes(PLAN_KEY_BYTES)
+        peers = [
+            Peer(node_id=stage.node_id, name=stage.node, addresses=_data_addresses(addresses[stage.node_id], answer))
+            for stage, answer in zip(plan.stages, loaded, strict=True)
+        ]
+        await _bind_backwards(sessions, peers, epoch, plan_key)
+        ring = await _dial(held, plan, peers, plan_key, coordinator, on_lost)
+        yield plan, ring
+
+
+async def _load(plan: Plan, index: int, session: NodeSession, on_progress: OnProgress) -> Loaded:
+    stage = plan.stages[index]
+    return await session.load(stage.spec, lambda done, total: on_progress(stage.node, done, total))
+
+
+async def _bind_backwards(sessions: Sequence[NodeSession], peers: Sequence[Peer], epoch: int, plan_key: bytes) -> None:
+    # A stage dials the next one as it is bound, so that one must have its place already.
+    for index in reversed(range(len(sessions))):
+        following = peers[index + 1] if index + 1 < len(sessions) else None
+        await sessions[index].bind(
+            epoch=epoch, plan_key=plan_key, stage_index=index, stage_count=len(sessions), following=following
+        )
+
+
+async def _dial(
+    held: AsyncExitStack, plan: Plan, peers: Sequence[Peer], plan_key: bytes, coordinator: str, on_lost: OnLost
+) -> Ring:
+    def hello(stage_index: int) -> Hello:
+        return Hello(
+            wire_version=WIRE_VERSION,
+            epoch=plan.epoch,
+            plan_key=plan_key,
+            model_digest=plan.digest,
+            stage_index=stage_index,
+            sender=coordinator,
+        )
+
+    first, last = peers[0], peers[-1]
+    results = await ResultReceiver.dial(last.addresses, hello(len(peers) - 1), node=last.name)
+    held.push_async_callback(results.close)
+    frames = await FrameSender.dial(first.addresses, hello(0), node=first.name, on_broken=on_lost)
+    held.push_async_callback(frames.close)
+    return Ring(epoch=plan.epoch, frames=frames, results=results, nodes=tuple(peer.name for peer in peers))
+
+
+def _data_addresses(control: Sequence[str], loaded: Loaded) -> tuple[str, ...]:
+    hosts = [split_address(address)[0] for address in control]
+    # The scope of a link-local address is a matter of one machine; another one may call that interface otherwise.
+    elsewhere = [host for host in hosts if "%" not in host] or hosts
+    return tuple(join_address(host, loaded.data_port) for host in elsewhere)
+
+
+async def _all_of(parts: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]:
+    """All results, in order; the first error ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(part) for part in parts]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
