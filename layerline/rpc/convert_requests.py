@@ -1,0 +1,59 @@
+"""The request for an answer to its message and back, written out because its input is a oneof on the wire.
+
+The same contract as `layerline.rpc.convert`: a message that the noun refuses is a ProtocolError.
+"""
+
+from __future__ import annotations
+
+from layerline.errors import ProtocolError
+from layerline.requests import GenerateRequest, Message
+from layerline.rpc.v1 import coordinator_pb2
+
+
+def request_to_message(request: GenerateRequest) -> coordinator_pb2.GenerateRequest:
+    """A request for the wire."""
+    message = coordinator_pb2.GenerateRequest(
+        model=request.model,
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        min_p=request.min_p,
+        repetition_penalty=request.repetition_penalty,
+        seed=request.seed,
+        stop=request.stop,
+    )
+    if request.messages is not None:
+        turns = (coordinator_pb2.ChatMessage(role=turn.role, content=turn.content) for turn in request.messages)
+        message.chat.CopyFrom(coordinator_pb2.Chat(messages=turns))
+    elif request.prompt is not None:
+        message.prompt = request.prompt
+    else:
+        message.token_ids.CopyFrom(coordinator_pb2.TokenIds(ids=request.token_ids))
+    return message
+
+
+def request_from_message(message: coordinator_pb2.GenerateRequest) -> GenerateRequest:
+    """The request in a message."""
+    chosen = message.WhichOneof("input")
+    try:
+        return GenerateRequest(
+            model=message.model,
+            messages=_turns(message.chat) if chosen == "chat" else None,
+            prompt=message.prompt if chosen == "prompt" else None,
+            token_ids=tuple(message.token_ids.ids) if chosen == "token_ids" else None,
+            max_tokens=message.max_tokens,
+            temperature=message.temperature,
+            top_p=message.top_p,
+            top_k=message.top_k,
+            min_p=message.min_p,
+            repetition_penalty=message.repetition_penalty,
+            seed=message.seed if message.HasField("seed") else None,
+            stop=tuple(message.stop),
+        )
+    except ValueError as error:
+        raise ProtocolError(f"A request is not valid: {error}.") from error
+
+
+def _turns(chat: coordinator_pb2.Chat) -> tuple[Message, ...]:
+    return tuple(Message(role=turn.role, content=turn.content) for turn in chat.messages)

@@ -1,0 +1,47 @@
+"""A request survives the wire, whichever input it has; a message without one is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from layerline.errors import ProtocolError
+from layerline.requests import GenerateRequest, Message
+from layerline.rpc.convert_requests import request_from_message, request_to_message
+from layerline.rpc.v1 import coordinator_pb2
+
+REQUESTS = [
+    GenerateRequest(messages=(Message(role="user", content="Hé"), Message(role="assistant", content=""))),
+    GenerateRequest(messages=()),
+    GenerateRequest(prompt=""),
+    GenerateRequest(token_ids=()),
+    GenerateRequest(token_ids=(0, 1, 2**32 - 1), seed=0, stop=("a", "b"), max_tokens=5),
+    GenerateRequest(prompt="x", model="m", temperature=0.5, top_p=0.25, top_k=9, min_p=0.5, seed=2**64 - 1),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_a_request_survives_the_wire(request_: GenerateRequest) -> None:
+    wire = request_to_message(request_).SerializeToString()
+    assert request_from_message(coordinator_pb2.GenerateRequest.FromString(wire)) == request_
+
+
+def test_no_seed_is_told_from_seed_zero() -> None:
+    assert request_from_message(request_to_message(GenerateRequest(prompt="x"))).seed is None
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (coordinator_pb2.GenerateRequest(), "exactly one"),
+        (coordinator_pb2.GenerateRequest(prompt="x", stop=[""]), "stop string"),
+        (
+            coordinator_pb2.GenerateRequest(
+                chat=coordinator_pb2.Chat(messages=[coordinator_pb2.ChatMessage(role="king", content="x")])
+            ),
+            "role",
+        ),
+    ],
+)
+def test_a_message_that_cannot_be_is_a_protocol_error(message: coordinator_pb2.GenerateRequest, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        request_from_message(message)
