@@ -45,6 +45,7 @@ class GenerateRequest:
         require(self.max_tokens >= 0, "max_tokens must not be negative")
         require(len(self.stop) <= MAX_STOP_STRINGS, f"at most {MAX_STOP_STRINGS} stop strings")
         require(all(self.stop), "a stop string must not be empty")
+        require(self.seed is None or 0 <= self.seed < 1 << 64, "seed must be from 0 to 2**64 - 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,16 +1,13 @@
-"""The request for an answer to its message and back, written out because its input is a oneof on the wire.
-
-The same contract as `layerline.rpc.convert`: a message that the noun refuses is a ProtocolError.
-"""
+"""A generate request to its message and back: the one noun whose input has three forms."""
 
 from __future__ import annotations
 
-from layerline.errors import ProtocolError
+from layerline.errors import RequestError
 from layerline.requests import GenerateRequest, Message
 from layerline.rpc.v1 import coordinator_pb2
 
 
-def request_to_message(request: GenerateRequest) -> coordinator_pb2.GenerateRequest:
+def generate_to_message(request: GenerateRequest) -> coordinator_pb2.GenerateRequest:
     """A request for the wire."""
     message = coordinator_pb2.GenerateRequest(
         model=request.model,
@@ -24,7 +21,7 @@ def request_to_message(request: GenerateRequest) -> coordinator_pb2.GenerateRequ
         stop=request.stop,
     )
     if request.messages is not None:
-        turns = (coordinator_pb2.ChatMessage(role=turn.role, content=turn.content) for turn in request.messages)
+        turns = [coordinator_pb2.ChatMessage(role=turn.role, content=turn.content) for turn in request.messages]
         message.chat.CopyFrom(coordinator_pb2.Chat(messages=turns))
     elif request.prompt is not None:
         message.prompt = request.prompt
@@ -33,13 +30,14 @@ def request_to_message(request: GenerateRequest) -> coordinator_pb2.GenerateRequ
     return message
 
 
-def request_from_message(message: coordinator_pb2.GenerateRequest) -> GenerateRequest:
-    """The request in a message."""
+def generate_from_message(message: coordinator_pb2.GenerateRequest) -> GenerateRequest:
+    """The request in a message; RequestError for what it refuses."""
     chosen = message.WhichOneof("input")
     try:
+        turns = tuple(Message(role=turn.role, content=turn.content) for turn in message.chat.messages)
         return GenerateRequest(
             model=message.model,
-            messages=_turns(message.chat) if chosen == "chat" else None,
+            messages=turns if chosen == "chat" else None,
             prompt=message.prompt if chosen == "prompt" else None,
             token_ids=tuple(message.token_ids.ids) if chosen == "token_ids" else None,
             max_tokens=message.max_tokens,
@@ -52,8 +50,4 @@ def request_from_message(message: coordinator_pb2.GenerateRequest) -> GenerateRe
             stop=tuple(message.stop),
         )
     except ValueError as error:
-        raise ProtocolError(f"A request is not valid: {error}.") from error
-
-
-def _turns(chat: coordinator_pb2.Chat) -> tuple[Message, ...]:
-    return tuple(Message(role=turn.role, content=turn.content) for turn in chat.messages)
+        raise RequestError(f"The request is not valid: {error}.") from error

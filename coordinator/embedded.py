@@ -1,0 +1,32 @@
+"""A coordinator for the time of a block, in this process, on a socket that only this user can reach."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from coordinator.coordinator import Coordinator
+from coordinator.service import CoordinatorService
+from coordinator.settings import CoordinatorSettings
+from layerline.rpc.channels import make_server
+from layerline.rpc.v1 import coordinator_pb2_grpc
+
+STOP_GRACE_S = 0.5
+
+
+@asynccontextmanager
+async def embedded_coordinator(settings: CoordinatorSettings) -> AsyncIterator[str]:
+    """Yields the address for `AsyncClient`; whatever the coordinator held is released at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="layerline-") as folder:
+        address = f"unix:{Path(folder) / 'coordinator.sock'}"
+        async with Coordinator(settings, address=address) as coordinator:
+            server = make_server()
+            coordinator_pb2_grpc.add_CoordinatorServicer_to_server(CoordinatorService(coordinator), server)
+            server.add_insecure_port(address)
+            await server.start()
+            try:
+                yield address
+            finally:
+                await server.stop(STOP_GRACE_S)

@@ -1,0 +1,141 @@
+"""Drives the scheduler over the ring: steps out as long as there are any, results in, events to who waits.
+
+Owns the numbers of sequences and the queue of each answer. Knows token ids only; text is `coordinator.answers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from coordinator.ring import Ring
+from coordinator.scheduling.events import Event
+from coordinator.scheduling.scheduler import Scheduler
+from coordinator.scheduling.sequence import SequenceRequest
+from layerline.errors import DeadlineError, InternalError, LayerlineError
+
+STEP_DEADLINE_S = 120.0
+
+log = logging.getLogger(__name__)
+
+
+class Answer:
+    """The events of one sequence, for the one who asked. Bounded by the tokens that a context holds."""
+
+    def __init__(self, sequence: int, finish: Callable[[int], None]) -> None:
+        self.sequence = sequence
+        self._finish = finish
+        self._events: asyncio.Queue[Event | LayerlineError] = asyncio.Queue()
+
+    def put(self, event: Event | LayerlineError) -> None:
+        """Hands over an event, or the error that ends the answer."""
+        self._events.put_nowait(event)
+
+    async def next_event(self) -> Event:
+        """The next event; raises the error that ended the answer."""
+        event = await self._events.get()
+        if isinstance(event, LayerlineError):
+            raise event
+        return event
+
+    def finish(self) -> None:
+        """The text is complete; no further token is wanted."""
+        self._finish(self.sequence)
+
+
+class Engine:
+    """One pipeline at work. `failed` holds the error that ended it, once there is one."""
+
+    def __init__(self, scheduler: Scheduler, ring: Ring, *, on_broken: Callable[[LayerlineError], None]) -> None:
+        self._scheduler = scheduler
+        self._ring = ring
+        self._on_broken = on_broken
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, Answer] = {}
+        self._work = asyncio.Event()
+        self._overdue: asyncio.TimerHandle | None = None
+        self.failed: LayerlineError | None = None
+
+    @asynccontextmanager
+    async def answer(self, make_request: Callable[[int], SequenceRequest]) -> AsyncIterator[Answer]:
+        """Adds the request that `make_request` makes of a sequence number; leaving the block cancels it.
+
+        Raises what the scheduler says against the request, or the error that ended the pipeline.
+        """
+        if self.failed:
+            raise self.failed
+        number = next(self._numbers)
+        self._scheduler.add(make_request(number))
+        answer = self._answers[number] = Answer(number, self._finish)
+        self._work.set()
+        try:
+            yield answer
+        finally:
+            self._answers.pop(number, None)
+            self._tell(self._scheduler.cancel(number))
+
+    async def run(self) -> None:
+        """Works until cancelled, or until the ring breaks, which `on_broken` hears of."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._send_steps())
+                group.create_task(self._take_results())
+        except ExceptionGroup as failures:
+            first = failures.exceptions[0]
+            self._on_broken(first if isinstance(first, LayerlineError) else _internal(first))
+        finally:
+            if self._overdue:
+                self._overdue.cancel()
+
+    def fail(self, error: LayerlineError) -> None:
+        """Ends every answer, now and to come, with `error`; the first error stays."""
+        if self.failed:
+            return
+        self.failed = error
+        for answer in self._answers.values():
+            answer.put(error)
+
+    async def _send_steps(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while (step := self._scheduler.next_step()) is not None:
+                self._watch_deadline()
+                await self._ring.frames.send(step.frame(self._ring.epoch))
+
+    async def _take_results(self) -> None:
+        while True:
+            result = await self._ring.results.receive()
+            self._tell(self._scheduler.complete(result))
+            self._watch_deadline()
+            self._work.set()
+
+    def _tell(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            answer = self._answers.get(event.sequence)
+            if answer:
+                answer.put(event)
+        self._work.set()  # pages may have become free
+
+    def _finish(self, sequence: int) -> None:
+        self._tell(self._scheduler.finish(sequence))
+
+    def _watch_deadline(self) -> None:
+        if self._overdue:
+            self._overdue.cancel()
+            self._overdue = None
+        if self._scheduler.steps_in_flight:
+            self._overdue = asyncio.get_running_loop().call_later(STEP_DEADLINE_S, self._late)
+
+    def _late(self) -> None:
+        nodes = ", ".join(self._ring.nodes)
+        message = f"A step did not come back within {STEP_DEADLINE_S:.0f} s from the nodes {nodes}."
+        self._on_broken(DeadlineError(message, remedy="Look at their logs and restart the one that hangs."))
+
+
+def _internal(failure: Exception) -> InternalError:
+    log.error("The engine failed.", exc_info=failure)
+    return InternalError(f"Internal error: {failure!r}.", remedy="This is a bug; please report it with the log.")

@@ -1,0 +1,74 @@
+"""The `Coordinator` service: messages to nouns and back around `coordinator.coordinator.Coordinator`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from coordinator.coordinator import Coordinator
+from layerline.plan import PlanRequest
+from layerline.reports import PlanReport
+from layerline.rpc.convert import from_message, to_message, to_union
+from layerline.rpc.convert_requests import generate_from_message
+from layerline.rpc.status import stream_handler, unary_handler
+from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc, node_pb2
+
+
+class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
+    """Offers one coordinator to clients."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    @unary_handler
+    async def Describe(  # noqa: N802 - a name of gRPC
+        self, request: node_pb2.DescribeRequest, context: Any
+    ) -> coordinator_pb2.CoordinatorFacts:
+        """Who this is, whatever the asker's wire version."""
+        return to_message(self._coordinator.facts(), coordinator_pb2.CoordinatorFacts)
+
+    @unary_handler
+    async def Nodes(  # noqa: N802 - a name of gRPC
+        self, request: coordinator_pb2.NodesRequest, context: Any
+    ) -> coordinator_pb2.NodesReport:
+        """Every node found."""
+        return to_message(await self._coordinator.nodes(), coordinator_pb2.NodesReport)
+
+    @unary_handler
+    async def Models(  # noqa: N802 - a name of gRPC
+        self, request: coordinator_pb2.ModelsRequest, context: Any
+    ) -> coordinator_pb2.ModelsReport:
+        """Every model that a node has."""
+        return to_message(await self._coordinator.models(), coordinator_pb2.ModelsReport)
+
+    @unary_handler
+    async def Plan(  # noqa: N802 - a name of gRPC
+        self, request: coordinator_pb2.PlanRequest, context: Any
+    ) -> coordinator_pb2.PlanReport:
+        """Who would hold what."""
+        plan = await self._coordinator.plan(_plan_request(request))
+        return to_message(PlanReport.of(plan), coordinator_pb2.PlanReport)
+
+    @stream_handler
+    async def Prepare(  # noqa: N802 - a name of gRPC
+        self, request: coordinator_pb2.PlanRequest, context: Any
+    ) -> AsyncIterator[coordinator_pb2.PrepareEvent]:
+        """Loads a model."""
+        async with aclosing(self._coordinator.prepare(_plan_request(request))) as events:
+            async for event in events:
+                yield to_union(event, coordinator_pb2.PrepareEvent)
+
+    @stream_handler
+    async def Generate(  # noqa: N802 - a name of gRPC
+        self, request: coordinator_pb2.GenerateRequest, context: Any
+    ) -> AsyncIterator[coordinator_pb2.GenerateEvent]:
+        """Answers a request; the client's leaving ends it."""
+        async with aclosing(self._coordinator.generate(generate_from_message(request))) as events:
+            async for event in events:
+                yield to_union(event, coordinator_pb2.GenerateEvent)
+
+
+def _plan_request(message: coordinator_pb2.PlanRequest) -> PlanRequest:
+    message.dtype = message.dtype or "bfloat16"
+    return from_message(PlanRequest, message)
