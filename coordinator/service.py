@@ -22,36 +22,28 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         self._coordinator = coordinator
 
     @unary_handler
-    async def Describe(  # noqa: N802 - a name of gRPC
-        self, request: node_pb2.DescribeRequest, context: Any
-    ) -> coordinator_pb2.CoordinatorFacts:
+    async def Describe(self, request: node_pb2.DescribeRequest, context: Any) -> coordinator_pb2.CoordinatorFacts:
         """Who this is, whatever the asker's wire version."""
         return to_message(self._coordinator.facts(), coordinator_pb2.CoordinatorFacts)
 
     @unary_handler
-    async def Nodes(  # noqa: N802 - a name of gRPC
-        self, request: coordinator_pb2.NodesRequest, context: Any
-    ) -> coordinator_pb2.NodesReport:
+    async def Nodes(self, request: coordinator_pb2.NodesRequest, context: Any) -> coordinator_pb2.NodesReport:
         """Every node found."""
         return to_message(await self._coordinator.nodes(), coordinator_pb2.NodesReport)
 
     @unary_handler
-    async def Models(  # noqa: N802 - a name of gRPC
-        self, request: coordinator_pb2.ModelsRequest, context: Any
-    ) -> coordinator_pb2.ModelsReport:
+    async def Models(self, request: coordinator_pb2.ModelsRequest, context: Any) -> coordinator_pb2.ModelsReport:
         """Every model that a node has."""
         return to_message(await self._coordinator.models(), coordinator_pb2.ModelsReport)
 
     @unary_handler
-    async def Plan(  # noqa: N802 - a name of gRPC
-        self, request: coordinator_pb2.PlanRequest, context: Any
-    ) -> coordinator_pb2.PlanReport:
+    async def Plan(self, request: coordinator_pb2.PlanRequest, context: Any) -> coordinator_pb2.PlanReport:
         """Who would hold what."""
         plan = await self._coordinator.plan(_plan_request(request))
         return to_message(PlanReport.of(plan), coordinator_pb2.PlanReport)
 
     @stream_handler
-    async def Prepare(  # noqa: N802 - a name of gRPC
+    async def Prepare(
         self, request: coordinator_pb2.PlanRequest, context: Any
     ) -> AsyncIterator[coordinator_pb2.PrepareEvent]:
         """Loads a model."""
@@ -60,7 +52,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
                 yield to_union(event, coordinator_pb2.PrepareEvent)
 
     @stream_handler
-    async def Generate(  # noqa: N802 - a name of gRPC
+    async def Generate(
         self, request: coordinator_pb2.GenerateRequest, context: Any
     ) -> AsyncIterator[coordinator_pb2.GenerateEvent]:
         """Answers a request; the client's leaving ends it."""

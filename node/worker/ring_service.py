@@ -139,7 +139,7 @@ class RingService:
             self._seat.end(error)
 
     @unary_handler
-    async def Forward(self, _requests: Any, context: Any) -> None:  # noqa: N802 - a name of gRPC
+    async def Forward(self, _requests: Any, context: Any) -> None:
         """Frames from the stage before, or from the coordinator."""
         try:
             async with asyncio.timeout(HELLO_DEADLINE_S):
@@ -159,7 +159,7 @@ class RingService:
             await seat.stage.accept(frame_from_message(message.frame))
 
     @unary_handler
-    async def Results(self, request: ring_pb2.Hello, context: Any) -> None:  # noqa: N802 - a name of gRPC
+    async def Results(self, request: ring_pb2.Hello, context: Any) -> None:
         """Results to the coordinator, from the last stage."""
         seat = self._greet(hello_from_message(request))
         if seat.place.next is not None:
