@@ -50,10 +50,10 @@ class TensorReader:
         self._files.close()
 
     def blocks(self, entry: TensorEntry, rows_per_block: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Yields (first_row, float32 array [rows, ...]) in order; each array is fresh, writable, the caller's own.
+        """Yields (first_row, float32 array [rows, ...]) in order; each array is fresh, writable, and yours.
 
-        Every storage type becomes float32 without loss. A 2-D tensor comes in blocks of `rows_per_block` rows,
-        a 1-D one whole; rows in GGUF-llama order (`rope_pairs`) are put back and come in blocks of whole heads.
+        Every storage type becomes float32 without loss. A 2-D tensor comes in blocks of `rows_per_block`
+        rows, a 1-D one whole. Rows in GGUF-llama order (`rope_pairs`) are put back, and come in whole heads.
         The numbers may be trusted once the iterator is exhausted: only then has the tensor's hash been seen.
 
         Raises ModelCorruptError if the bytes are not those that were indexed.

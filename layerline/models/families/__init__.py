@@ -1,0 +1,1 @@
+"""The model families that layerline knows, as data: one small file each."""

@@ -1,0 +1,87 @@
+"""From a config.json to a ModelSpec. What the spec cannot express is refused by name, never ignored.
+
+Field names and defaults: `LlamaConfig` and its kin in the transformers library.
+"""
+
+from __future__ import annotations
+
+from layerline.errors import ModelCorruptError, ModelUnsupportedError
+from layerline.models.families.family import Family
+from layerline.models.fields import REMEDY, Fields
+from layerline.models.spec import ModelSpec, RopeSpec
+
+_KNOWN_ACTIVATIONS = ("silu", "swish")
+
+
+def spec_from_config(family: Family, config: Fields) -> ModelSpec:
+    """The spec that `config` describes."""
+    _refuse_unknown(family, config)
+    heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
+    try:
+        return ModelSpec(
+            family=family.name,
+            layers=config.integer("num_hidden_layers"),
+            hidden=hidden,
+            intermediate=config.integer("intermediate_size"),
+            heads=heads,
+            kv_heads=config.integer("num_key_value_heads", heads),
+            head_dim=config.integer("head_dim", hidden // max(heads, 1)),
+            vocabulary=config.integer("vocab_size"),
+            context_tokens=config.integer("max_position_embeddings", 2048),
+            norm_epsilon=config.positive("rms_norm_eps", 1e-6),
+            rope=_rope(config),
+            qkv_bias=family.qkv_bias,
+            tied_output=config.flag("tie_word_embeddings", False),
+        )
+    except ValueError as error:
+        raise ModelCorruptError(f"{config.where}: {error}.", remedy=REMEDY) from error
+
+
+def _refuse_unknown(family: Family, config: Fields) -> None:
+    activation = config.text("hidden_act", "silu")
+    if activation not in _KNOWN_ACTIVATIONS:
+        raise _unsupported(config, f"hidden_act {activation!r}")
+    for flag in family.refused_flags:
+        if config.flag(flag, False):
+            raise _unsupported(config, flag)
+    if config.number("partial_rotary_factor", 1.0) != 1.0:
+        raise _unsupported(config, "partial_rotary_factor")
+    if "quantization_config" in config:
+        raise _unsupported(config, "quantization_config")
+    _refuse_window(family, config)
+
+
+def _refuse_window(family: Family, config: Fields) -> None:
+    """A window that is as long as the context, or that no layer has, is none."""
+    switched_on = not family.window_flag or config.flag(family.window_flag, False)
+    if switched_on and "sliding_window" in config:
+        used = config.integer("max_window_layers", 0) < config.integer("num_hidden_layers")
+        if used and config.integer("sliding_window") < config.integer("max_position_embeddings", 2048):
+            raise _unsupported(config, "a sliding window")
+    if any(kind != "full_attention" for kind in config.list_of(str, "layer_types", ())):
+        raise _unsupported(config, "layer_types other than full_attention")
+
+
+def _rope(config: Fields) -> RopeSpec:
+    """Rotary settings, in the place of transformers 5 (rope_parameters) or of earlier ones."""
+    section = config.section("rope_parameters" if "rope_parameters" in config else "rope_scaling")
+    theta = section.positive("rope_theta", config.positive("rope_theta", 10000.0))
+    kind = section.text("rope_type", section.text("type", "default"))
+    if kind == "default":
+        return RopeSpec(theta=theta)
+    if kind == "linear":
+        return RopeSpec(theta=theta, scaling="linear", factor=section.positive("factor"))
+    if kind == "llama3":
+        return RopeSpec(
+            theta=theta,
+            scaling="llama3",
+            factor=section.positive("factor"),
+            low_frequency_factor=section.positive("low_freq_factor"),
+            high_frequency_factor=section.positive("high_freq_factor"),
+            original_context_tokens=section.integer("original_max_position_embeddings"),
+        )
+    raise _unsupported(config, f"rope scaling {kind!r} (it knows linear and llama3)")
+
+
+def _unsupported(config: Fields, feature: str) -> ModelUnsupportedError:
+    return ModelUnsupportedError(f"{config.where} asks for {feature}, which layerline cannot do.")

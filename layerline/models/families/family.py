@@ -1,0 +1,84 @@
+"""What a family is: its names in either container, the tensors it consists of, and what it must not ask for.
+
+A family is data. How the fields are read is the business of config_json and gguf_metadata.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerline.models.spec import ModelSpec
+
+# Sides of tensors, in the words of `side_lengths`.
+VOCABULARY, HIDDEN, FEED_FORWARD, QUERIES, KEYS = "vocabulary", "hidden", "feed_forward", "queries", "keys"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorRule:
+    """A tensor by its three names and its shape; `{n}` stands for the layer of one that every layer has."""
+
+    name: str
+    safetensors: str
+    gguf: str
+    sides: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """A decoder family. `refused_flags` are those of config.json that must not be true.
+
+    `window_flag` is the one that switches a sliding window on; without it a window is on if its size is given.
+    `gguf_rope_pairs` are canonical names (of a layer) whose rows GGUF holds pair by pair. `ignored` are
+    patterns of tensors that say nothing which config or metadata does not.
+    """
+
+    name: str
+    config_model_type: str
+    gguf_architecture: str
+    tensors: tuple[TensorRule, ...]
+    qkv_bias: bool
+    gguf_rope_pairs: frozenset[str] = frozenset()
+    refused_flags: tuple[str, ...] = ()
+    window_flag: str = ""
+    ignored: tuple[str, ...] = ("*.rotary_emb.inv_freq", "rope_freqs.weight")
+
+
+def side_lengths(spec: ModelSpec) -> dict[str, int]:
+    """How long each side is in a model of that spec."""
+    return {
+        VOCABULARY: spec.vocabulary,
+        HIDDEN: spec.hidden,
+        FEED_FORWARD: spec.intermediate,
+        QUERIES: spec.heads * spec.head_dim,
+        KEYS: spec.kv_heads * spec.head_dim,
+    }
+
+
+def _whole(name: str, safetensors: str, gguf: str, *sides: str) -> TensorRule:
+    return TensorRule(name=name, safetensors=safetensors, gguf=gguf, sides=sides)
+
+
+def _layer(name: str, safetensors: str, gguf: str, *sides: str) -> TensorRule:
+    return _whole(f"layers.{{n}}.{name}", f"model.layers.{{n}}.{safetensors}", f"blk.{{n}}.{gguf}", *sides)
+
+
+DECODER_TENSORS = (
+    _whole("embedding", "model.embed_tokens.weight", "token_embd.weight", VOCABULARY, HIDDEN),
+    _whole("final_norm", "model.norm.weight", "output_norm.weight", HIDDEN),
+    _whole("output", "lm_head.weight", "output.weight", VOCABULARY, HIDDEN),
+    _layer("attention_norm", "input_layernorm.weight", "attn_norm.weight", HIDDEN),
+    _layer("q", "self_attn.q_proj.weight", "attn_q.weight", QUERIES, HIDDEN),
+    _layer("k", "self_attn.k_proj.weight", "attn_k.weight", KEYS, HIDDEN),
+    _layer("v", "self_attn.v_proj.weight", "attn_v.weight", KEYS, HIDDEN),
+    _layer("attention_output", "self_attn.o_proj.weight", "attn_output.weight", HIDDEN, QUERIES),
+    _layer("ffn_norm", "post_attention_layernorm.weight", "ffn_norm.weight", HIDDEN),
+    _layer("gate", "mlp.gate_proj.weight", "ffn_gate.weight", FEED_FORWARD, HIDDEN),
+    _layer("up", "mlp.up_proj.weight", "ffn_up.weight", FEED_FORWARD, HIDDEN),
+    _layer("down", "mlp.down_proj.weight", "ffn_down.weight", HIDDEN, FEED_FORWARD),
+)
+
+QKV_BIASES = (
+    _layer("q_bias", "self_attn.q_proj.bias", "attn_q.bias", QUERIES),
+    _layer("k_bias", "self_attn.k_proj.bias", "attn_k.bias", KEYS),
+    _layer("v_bias", "self_attn.v_proj.bias", "attn_v.bias", KEYS),
+)

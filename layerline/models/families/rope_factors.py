@@ -1,0 +1,42 @@
+"""Recognising Llama 3's rotary scaling in a GGUF file, which holds its result and not its settings.
+
+llama.cpp's converter writes, for each frequency, what it is divided by (rope_freqs.weight). All models that use
+this scaling share its settings but the factor, which is the largest divisor; so the settings can be told, and
+proved by computing the divisors from them again.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerline.errors import ModelUnsupportedError
+from layerline.models.spec import RopeSpec
+
+
+def llama3_from_factors(theta: float, head_dim: int, factors: NDArray[np.float32]) -> RopeSpec:
+    """The settings that give `factors` [head_dim / 2]; ModelUnsupportedError if none of Llama 3's do."""
+    spec = RopeSpec(theta=theta, scaling="llama3", factor=float(factors.max()))
+    wanted = llama3_factors(spec, head_dim)
+    if factors.shape != wanted.shape or not np.allclose(factors, wanted, rtol=1e-5):
+        raise ModelUnsupportedError("The tensor rope_freqs.weight is not that of Llama 3, the only one known.")
+    return spec
+
+
+def llama3_factors(spec: RopeSpec, head_dim: int) -> NDArray[np.float32]:
+    """What each of the head_dim / 2 rotary frequencies is divided by. Source: Llama 3.1 model code."""
+    factors = np.empty(head_dim // 2, np.float32)
+    for index in range(head_dim // 2):
+        wavelength = 2 * math.pi * spec.theta ** (2 * index / head_dim)
+        turns = spec.original_context_tokens / wavelength
+        if turns > spec.high_frequency_factor:
+            factors[index] = 1.0
+        elif turns < spec.low_frequency_factor:
+            factors[index] = spec.factor
+        else:
+            span = spec.high_frequency_factor - spec.low_frequency_factor
+            smooth = (turns - spec.low_frequency_factor) / span
+            factors[index] = 1 / ((1 - smooth) / spec.factor + smooth)
+    return factors

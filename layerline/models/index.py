@@ -1,0 +1,113 @@
+"""Making a model's card: reads its headers, hashes every tensor, and computes the digest that names the weights.
+
+Two machines that hold the same weights get the same digest, whatever the files are called and wherever they lie.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from layerline.errors import ModelCorruptError
+from layerline.models.card import ModelCard, TensorEntry, TokenizerCard
+from layerline.models.headers import read_headers
+from layerline.models.spec import ModelSpec
+from layerline.models.stored import tensor_corrupt
+
+READ_BYTES = 4 << 20
+HASH_THREADS = 4
+
+Progress = Callable[[int, int], None]
+
+
+def index_model(path: Path, name: str, progress: Progress) -> ModelCard:
+    """The card of the GGUF file or safetensors folder at `path`, called `name`.
+
+    Reads every weight once; calls `progress(done_bytes, total_bytes)` from several threads, one at a time.
+    Raises a ModelError that says what is wrong with the files, or that they changed meanwhile.
+    """
+    headers = read_headers(path)
+    before = _versions(headers.files.values())
+    tensors = _hashed(headers.tensors, headers.files, progress)
+    if _versions(headers.files.values()) != before:
+        raise ModelCorruptError(f"{path} changed while it was indexed.", remedy="Try again once it is complete.")
+    return ModelCard(
+        name=name,
+        digest=model_digest(headers.spec, tensors, headers.tokenizer),
+        container=headers.container,
+        size_bytes=sum(size_bytes for size_bytes, _ in before),
+        spec=headers.spec,
+        tensors=tensors,
+        tokenizer=headers.tokenizer,
+    )
+
+
+def model_digest(spec: ModelSpec, tensors: Iterable[TensorEntry], tokenizer: TokenizerCard) -> str:
+    """SHA-256 in hex over all that decides what the model answers, and nothing about where it lies."""
+    weights = [
+        [entry.name, entry.storage, entry.shape, entry.rope_pairs, entry.sha256]
+        for entry in sorted(tensors, key=lambda entry: entry.name)
+    ]
+    content = [dataclasses.asdict(spec), weights, dataclasses.asdict(tokenizer)]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _versions(paths: Iterable[Path]) -> list[tuple[int, int]]:
+    stats = [path.stat() for path in paths]
+    return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+
+
+def _hashed(tensors: tuple[TensorEntry, ...], files: Mapping[str, Path], progress: Progress) -> tuple[TensorEntry, ...]:
+    meter = _Meter(sum(entry.nbytes for entry in tensors), progress)
+    with ThreadPoolExecutor(min(HASH_THREADS, os.cpu_count() or 1), "hash") as pool:
+        work = [pool.submit(_hash, entry, files[entry.file], meter) for entry in tensors]
+        try:
+            hashes = [future.result() for future in work]
+        finally:
+            for future in work:
+                future.cancel()
+    return tuple(dataclasses.replace(entry, sha256=sha256) for entry, sha256 in zip(tensors, hashes, strict=True))
+
+
+class _Meter:
+    """Adds up what several threads have done and tells it to one callback at a time."""
+
+    def __init__(self, total_bytes: int, progress: Progress) -> None:
+        self._total_bytes = total_bytes
+        self._progress = progress
+        self._done_bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, nbytes: int) -> None:
+        with self._lock:
+            self._done_bytes += nbytes
+            self._progress(self._done_bytes, self._total_bytes)
+
+
+def _hash(entry: TensorEntry, path: Path, meter: _Meter) -> str:
+    """SHA-256 of a tensor's bytes, read in blocks that do not stay in the system's cache.
+
+    A model may be larger than memory; leaving it all in the cache would push everything else out.
+    """
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(min(READ_BYTES, entry.nbytes)))
+    with open(path, "rb", buffering=0) as file:
+        file.seek(entry.offset)
+        left_bytes = entry.nbytes
+        while left_bytes:
+            count = file.readinto(buffer[: min(READ_BYTES, left_bytes)])
+            if not count:
+                raise tensor_corrupt(entry.stored_name, entry.file, "could not be read whole: the file shrank")
+            digest.update(buffer[:count])
+            left_bytes -= count
+            meter.add(count)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), entry.offset, entry.nbytes, os.POSIX_FADV_DONTNEED)
+    return digest.hexdigest()

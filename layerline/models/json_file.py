@@ -1,0 +1,48 @@
+"""Reading the JSON files of a model's folder: bounded, strict about duplicate names, with clear errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from layerline.errors import ModelCorruptError
+
+REMEDY = "Fetch the model anew."
+MAX_JSON_BYTES = 256 << 20
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a file of bounded size; ModelCorruptError if there is none."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_JSON_BYTES + 1)
+        if len(data) > MAX_JSON_BYTES:
+            raise ModelCorruptError(f"{path} is larger than {MAX_JSON_BYTES} bytes.", remedy=REMEDY)
+        return data.decode()
+    except FileNotFoundError as error:
+        raise ModelCorruptError(f"{path} is missing.", remedy=REMEDY) from error
+    except OSError as error:
+        raise ModelCorruptError(f"{path} cannot be read: {error.strerror}.", remedy=REMEDY) from error
+    except UnicodeDecodeError as error:
+        raise ModelCorruptError(f"{path} is not UTF-8 text.", remedy=REMEDY) from error
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The object in a JSON file; ModelCorruptError if it holds none."""
+    try:
+        value = json.loads(read_text(path), object_pairs_hook=strict_object)
+    except (ValueError, RecursionError) as error:
+        raise ModelCorruptError(f"{path} is not JSON: {error}.", remedy=REMEDY) from error
+    if not isinstance(value, dict):
+        raise ModelCorruptError(f"{path} does not hold a JSON object.", remedy=REMEDY)
+    return value
+
+
+def strict_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A hook for json.loads that refuses an object with the same name twice."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the name {name!r} appears twice")
+        found[name] = value
+    return found

@@ -1,0 +1,55 @@
+"""Saying how two models that should be one differ, so that a user knows which file to replace."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import zip_longest
+
+from layerline.models.card import ModelCard, TensorEntry
+
+
+def describe_mismatch(a: ModelCard, b: ModelCard) -> str:
+    """One phrase on the first difference that the digests of `a` and `b` have; empty if they are the same."""
+    if a.digest == b.digest:
+        return ""
+    return _spec_difference(a, b) or _tensor_difference(a, b) or _tokenizer_difference(a, b)
+
+
+def _spec_difference(a: ModelCard, b: ModelCard) -> str:
+    return _field_difference(dataclasses.asdict(a.spec), dataclasses.asdict(b.spec), "")
+
+
+def _tokenizer_difference(a: ModelCard, b: ModelCard) -> str:
+    return _field_difference(dataclasses.asdict(a.tokenizer), dataclasses.asdict(b.tokenizer), "tokenizer ")
+
+
+def _field_difference(a: dict[str, object], b: dict[str, object], what: str) -> str:
+    for field, value in a.items():
+        if value != b[field]:
+            shown = len(repr(value)) < 80 and len(repr(b[field])) < 80
+            return f"{what}{field} is {value!r} and {b[field]!r}" if shown else f"{what}{field} differs"
+    return ""
+
+
+def _tensor_difference(a: ModelCard, b: ModelCard) -> str:
+    ours, theirs = (sorted(card.tensors, key=lambda entry: entry.name) for card in (a, b))
+    for one, other in zip_longest(ours, theirs):
+        if one is None or other is None or one.name != other.name:
+            missing = min(entry.name for entry in (one, other) if entry is not None)
+            return f"tensor {missing} is only in one of them"
+        difference = _entry_difference(one, other)
+        if difference:
+            return f"tensor {one.name} ({one.stored_name}) {difference}"
+    return ""
+
+
+def _entry_difference(a: TensorEntry, b: TensorEntry) -> str:
+    if a.storage != b.storage:
+        return f"is stored as {a.storage} and {b.storage}"
+    if a.shape != b.shape:
+        return f"has the shapes {list(a.shape)} and {list(b.shape)}"
+    if a.rope_pairs != b.rope_pairs:
+        return "has its rows in another order"
+    if a.sha256 != b.sha256:
+        return f"holds other numbers (sha256 {a.sha256[:12]}… and {b.sha256[:12]}…)"
+    return ""

@@ -1,0 +1,101 @@
+"""The tokenizer of a model's folder: tokenizer.json as it is, and what the files beside it say.
+
+Reads tokenizer_config.json (special tokens, chat template), chat_template.jinja and generation_config.json, each
+of which may be absent. Does not render templates.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from layerline.errors import ModelCorruptError
+from layerline.models.card import TokenizerCard
+from layerline.models.end_tokens import end_ids
+from layerline.models.fields import REMEDY, Fields
+from layerline.models.json_file import read_json, read_text
+
+TEMPLATE_NAME = "chat_template.jinja"
+
+
+def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
+    """The tokenizer of the model in `folder`, whose config.json is `config`."""
+    text = read_text(folder / "tokenizer.json")
+    tokenizer = _parsed(folder, text)
+    settings = _optional(folder, "tokenizer_config.json")
+    bos_token = _special_token(settings, "bos_token")
+    eos_token = _special_token(settings, "eos_token")
+    bos_id = _token_id(tokenizer, settings, bos_token, _ids(config, "bos_token_id"))
+    control = [
+        (token.content, token_id) for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special
+    ]
+    named = [
+        _token_id(tokenizer, settings, eos_token, []),
+        *_ids(config, "eos_token_id"),
+        *_ids(_optional(folder, "generation_config.json"), "eos_token_id"),
+    ]
+    return TokenizerCard(
+        json=text,
+        add_bos=settings.flag("add_bos_token", _begins_with(tokenizer, bos_id)) and bos_id is not None,
+        bos_id=bos_id,
+        eos_ids=end_ids(named, control),
+        chat_template=_chat_template(folder, settings),
+        bos_token=bos_token,
+        eos_token=eos_token,
+    )
+
+
+def _parsed(folder: Path, text: str) -> Tokenizer:
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # the library raises no narrower class
+        message = f"{folder / 'tokenizer.json'} is not a tokenizer: {error}."
+        raise ModelCorruptError(message, remedy=REMEDY) from error
+
+
+def _optional(folder: Path, name: str) -> Fields:
+    path = folder / name
+    return Fields(read_json(path) if path.exists() else {}, str(path))
+
+
+def _special_token(settings: Fields, key: str) -> str:
+    """A special token's text, which is a string or an object that holds one; empty if there is none."""
+    if isinstance(settings.raw(key), dict):
+        return settings.section(key).text("content")
+    return settings.text(key, "")
+
+
+def _token_id(tokenizer: Tokenizer, settings: Fields, token: str, otherwise: list[int]) -> int | None:
+    if not token:
+        return otherwise[0] if otherwise else None
+    token_id = tokenizer.token_to_id(token)
+    if token_id is None:
+        message = f"{settings.where} names the token {token!r}, which is not in the vocabulary."
+        raise ModelCorruptError(message, remedy=REMEDY)
+    return token_id
+
+
+def _ids(fields: Fields, key: str) -> list[int]:
+    """One id or a list of them; empty if there are none."""
+    if key not in fields:
+        return []
+    return fields.list_of(int, key) if isinstance(fields.raw(key), list) else [fields.integer(key)]
+
+
+def _begins_with(tokenizer: Tokenizer, bos_id: int | None) -> bool:
+    """Whether the tokenizer puts the beginning before a text by itself."""
+    return tokenizer.encode("", add_special_tokens=True).ids[:1] == [bos_id]
+
+
+def _chat_template(folder: Path, settings: Fields) -> str | None:
+    """The template in its own file, or the setting: a text, or a list of named ones of which "default" is meant."""
+    if (folder / TEMPLATE_NAME).exists():
+        return read_text(folder / TEMPLATE_NAME)
+    if not isinstance(settings.raw("chat_template"), list):
+        return settings.text("chat_template", "") or None
+    for template in settings.list_of(dict, "chat_template"):
+        fields = Fields(template, f"{settings.where}, chat_template")
+        if fields.text("name") == "default":
+            return fields.text("template")
+    return None
