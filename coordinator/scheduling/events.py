@@ -1,0 +1,29 @@
+"""What the scheduler tells about sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+EndReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Token:
+    """A sequence has a further token. `position` counts from the first token of its prompt."""
+
+    sequence: int
+    token_id: int
+    position: int
+    first: bool  # of the answer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """A sequence has ended; nothing more is told about it."""
+
+    sequence: int
+    reason: EndReason
+
+
+Event = Token | Ended

@@ -1,0 +1,127 @@
+"""One sequence: its log of tokens, how far they have been sent, its pages and its state.
+
+States, and what is true in them (the package's docstring tells the whole life):
+
+waiting     no pages, no step in flight; the log is complete, so prefilling it rebuilds everything.
+prefilling  has pages for its log; not all of the log has been issued since it was admitted.
+decoding    all of the log has been issued, or all but the token that has just come back.
+preempted   is to give up its pages; no new step, and waiting again when the last one in flight is back.
+ended       the caller has been told; the pages are held until no step in flight touches them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from coordinator.scheduling.pages import count_pages, first_pages
+from layerline.checks import require
+from layerline.errors import InternalError
+from layerline.frames import PageRun, Sampling, Span
+
+State = Literal["waiting", "prefilling", "decoding", "preempted", "ended"]
+
+_NEXT_STATES: dict[State, tuple[State, ...]] = {
+    "waiting": ("prefilling", "ended"),
+    "prefilling": ("decoding", "preempted", "waiting", "ended"),
+    "decoding": ("preempted", "waiting", "ended"),
+    "preempted": ("waiting", "ended"),
+    "ended": (),
+}
+_STORY_LENGTH = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SequenceRequest:
+    """A prompt to continue. `max_tokens` 0 is as many as fit; a token of `stop_ids` ends the sequence."""
+
+    sequence: int
+    token_ids: tuple[int, ...]
+    max_tokens: int = 0
+    sampling: Sampling = field(default_factory=Sampling)
+    stop_ids: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        require(self.sequence >= 0, "sequence must not be negative")
+        require(self.max_tokens >= 0, "max_tokens must not be negative")
+
+
+class Sequence:
+    """One token sequence being continued. `arrival` orders sequences by age; `max_tokens` is at least 1."""
+
+    def __init__(self, request: SequenceRequest, *, arrival: int, max_tokens: int) -> None:
+        self.request = request
+        self.arrival = arrival
+        self.max_tokens = max_tokens
+        self.tokens = list(request.token_ids)
+        self.issued = 0  # tokens of the log that have been sent since the sequence was admitted
+        self.steps_in_flight = 0
+        self.pages: tuple[PageRun, ...] = ()
+        self.state: State = "waiting"
+        self._distinct = dict.fromkeys(self.tokens) if request.sampling.repetition_penalty != 1.0 else None
+        self._story: deque[str] = deque(maxlen=_STORY_LENGTH)
+
+    @property
+    def id(self) -> int:
+        """The number that the caller gave it."""
+        return self.request.sequence
+
+    @property
+    def generated(self) -> int:
+        """Tokens of the answer so far."""
+        return len(self.tokens) - len(self.request.token_ids)
+
+    @property
+    def rows_to_issue(self) -> int:
+        """Tokens of the log that have not been sent."""
+        return len(self.tokens) - self.issued
+
+    @property
+    def positions(self) -> int:
+        """Positions it may come to need pages for; the last token is never sent, so it needs none."""
+        return len(self.request.token_ids) + self.max_tokens - 1
+
+    def become(self, state: State, why: str) -> None:
+        """Changes state; InternalError with the story so far if that cannot be."""
+        self._story.append(f"{self.state} → {state} ({why}; {self.issued} of {len(self.tokens)} tokens issued)")
+        if state not in _NEXT_STATES[self.state]:
+            raise InternalError(f"Sequence {self.id} cannot become {state}. Its story: {'; '.join(self._story)}.")
+        self.state = state
+
+    def restart(self, why: str) -> None:
+        """Back to waiting, with its log; its pages are gone."""
+        self.become("waiting", why)
+        self.issued = 0
+        self.pages = ()
+
+    def issue(self, rows: int, page_tokens: int) -> tuple[Span, list[int]]:
+        """The next `rows` tokens of the log as a span; one that ends the log asks for a token."""
+        start, end = self.issued, self.issued + rows
+        ends_log = end == len(self.tokens)
+        pages = -(-end // page_tokens)
+        assert 0 < rows <= self.rows_to_issue
+        assert pages <= count_pages(self.pages), f"sequence {self.id} has no page for position {end - 1}"
+        self.issued = end
+        self.steps_in_flight += 1
+        if ends_log and self.state == "prefilling":
+            self.become("decoding", "all known tokens are issued")
+        span = Span(
+            sequence=self.id,
+            start=start,
+            count=rows,
+            pages=first_pages(self.pages, pages),
+            sampling=self._sampling() if ends_log else None,
+        )
+        return span, self.tokens[start:end]
+
+    def append(self, token_id: int) -> None:
+        """Writes a drawn token to the log."""
+        self.tokens.append(token_id)
+        if self._distinct is not None:
+            self._distinct[token_id] = None
+
+    def _sampling(self) -> Sampling:
+        if self._distinct is None:
+            return self.request.sampling
+        return replace(self.request.sampling, penalised=tuple(self._distinct))
