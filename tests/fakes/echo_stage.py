@@ -1,0 +1,35 @@
+"""A stage that computes nothing: it hands rows on, and the last one draws the last token of each span plus one."""
+
+from __future__ import annotations
+
+import struct
+
+from layerline.frames import Frame, SampledToken, StageTiming, StepResult, TensorBytes
+
+
+class EchoStage:
+    """`run` as `node.stage.Stage` has it; `fails_at` is a step at which it breaks like a computing library does."""
+
+    def __init__(self, *, last: bool, fails_at: int | None = None) -> None:
+        self._last = last
+        self._fails_at = fails_at
+        self.steps: list[int] = []
+
+    def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
+        """Passes token ids on as int32."""
+        self.steps.append(frame.step)
+        if frame.step == self._fails_at:
+            raise RuntimeError("out of memory, says the library")
+        timings = (*frame.timings, StageTiming(stage_index=stage_index, compute_us=7))
+        if not self._last:
+            return Frame(epoch=frame.epoch, step=frame.step, spans=frame.spans, tensor=frame.tensor, timings=timings)
+        tokens, sampled, row = _tokens(frame.tensor), [], 0
+        for span in frame.spans:
+            row += span.count
+            if span.sampling:
+                sampled.append(SampledToken(sequence=span.sequence, token_id=tokens[row - 1] + 1))
+        return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(sampled), timings=timings)
+
+
+def _tokens(tensor: TensorBytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{tensor.shape[0]}i", tensor.data)
