@@ -1,0 +1,98 @@
+"""Why a plan is as it is, in sentences with numbers for the person who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.planning.crew import Crew, Hand, most_offered_bytes
+from coordinator.planning.footprint import WHOLE, Footprint
+from coordinator.planning.partition import Partition, Share
+from coordinator.planning.stages import Assignment
+from layerline.facts import NodeFacts
+from layerline.units import format_bytes, format_seconds
+
+_S_PER_PS = 1e-12
+
+
+def alone_why(crew: Crew) -> str:
+    """Why a node has the whole model."""
+    if sum(1 for hands in crew.hands if hands) == 1:
+        return "the only node that can be used, and it holds the whole model"
+    return "the fastest node that holds the whole model"
+
+
+def share_why(share: Share, partition: Partition, hand: Hand) -> str:
+    """Why `hand` takes its share."""
+    most = share.offer.most_layers[share.ends]
+    room = "as many layers as it has memory for" if share.layers == most else f"memory for {most} layers"
+    if not hand.device.memory_bytes_per_s:
+        return f"{room}; its speed is not measured yet and taken to be the slowest measured"
+    stages_ps = sum(each.time_ps for each in partition.shares)
+    share_text = f"{format_seconds(share.time_ps * _S_PER_PS)} of {format_seconds(stages_ps * _S_PER_PS)} a token"
+    return f"{share_text}; {room}"
+
+
+def whole_notes(footprint: Footprint, hand: Hand) -> list[str]:
+    """Why there is one stage."""
+    needed = format_bytes(footprint.needed_bytes(footprint.spec.layers, WHOLE))
+    offered = format_bytes(hand.device.budget_bytes)
+    return [f"The model needs {needed} and {hand.node.name} offers {offered}, so it is not split."]
+
+
+def split_notes(footprint: Footprint, crew: Crew, partition: Partition) -> list[str]:
+    """Why there are several stages, and what speed to expect."""
+    needed = format_bytes(footprint.needed_bytes(footprint.spec.layers, WHOLE))
+    most = format_bytes(max(most_offered_bytes(node) for node in crew.nodes))
+    notes = [f"The model needs {needed} on one node and no node offers more than {most}, so it is split."]
+    used = [crew.hands[share.offer.node][share.offer.device] for share in partition.shares]
+    if all(hand.device.memory_bytes_per_s for hand in used):
+        hops = len(partition.shares) + 1
+        through_s, hop_s = partition.through_ps * _S_PER_PS, partition.hop_ps * _S_PER_PS
+        notes.append(
+            f"Expected for one stream: {format_seconds(through_s)} a token, of which {hops} hops take"
+            f" {format_seconds(hop_s)} each, so {1 / through_s:.3g} tokens/s."
+        )
+    return notes
+
+
+def left_out_notes(footprint: Footprint, crew: Crew, assignments: Sequence[Assignment], hop_s: float) -> list[str]:
+    """A sentence for each node that has no stage."""
+    used_ids = {assignment.hand.node.node_id for assignment in assignments}
+    return [
+        f"{node.name} is left out: {_left_out_reason(footprint, node, hands, assignments, hop_s)}."
+        for node, hands in zip(crew.nodes, crew.hands, strict=True)
+        if node.node_id not in used_ids
+    ]
+
+
+def context_notes(context_tokens: int, wished_tokens: int) -> list[str]:
+    """What became of the wish for a long context."""
+    if context_tokens == wished_tokens:
+        return []
+    return [f"The context is {context_tokens} tokens instead of {wished_tokens}, as more KV pages do not fit."]
+
+
+def _left_out_reason(
+    footprint: Footprint,
+    node: NodeFacts,
+    hands: Sequence[Hand],
+    assignments: Sequence[Assignment],
+    hop_s: float,
+) -> str:
+    if node.state != "ready":
+        return f"it is {node.state}"
+    if not hands:
+        return "it offers no device"
+    if most_offered_bytes(node) < footprint.least_bytes:
+        offered, least = format_bytes(most_offered_bytes(node)), format_bytes(footprint.least_bytes)
+        return f"the {offered} it offers are too little for one layer, which needs {least}"
+    if len(assignments) == 1:
+        return f"the model fits {assignments[0].hand.node.name} alone"
+    fastest_s = hands[0].byte_s * footprint.layer_bytes
+    slowest_used_s = max(assignment.hand.byte_s for assignment in assignments) * footprint.layer_bytes
+    if fastest_s > slowest_used_s:
+        return (
+            f"it would only slow the others down, as a layer takes {format_seconds(fastest_s)} there and at most"
+            f" {format_seconds(slowest_used_s)} on them"
+        )
+    return f"the others hold the model, and a further hop of {format_seconds(hop_s)} would outweigh its help"

@@ -1,0 +1,103 @@
+"""The memory that a stage takes, as a function of its layers: weights, KV pages and workspace.
+
+Owns the choice of page size and of the rows of a step. Knows no nodes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from layerline.models.sizes import (
+    embedding_parameters,
+    kv_bytes_per_token,
+    layer_parameters,
+    stage_weights_bytes,
+    workspace_bytes,
+)
+from layerline.models.spec import ModelSpec
+from layerline.plan import DTYPE_BYTES
+
+PAGE_TOKENS = 16
+MOST_ROWS = 512
+MOST_FRAME_BYTES = 4 << 20  # of the activations of one step; the limit of a message is above
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ends:
+    """Whether a stage has the embedding (first) and the output matrix (last)."""
+
+    first: bool
+    last: bool
+
+
+FIRST = Ends(first=True, last=False)
+MIDDLE = Ends(first=False, last=False)
+LAST = Ends(first=False, last=True)
+WHOLE = Ends(first=True, last=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Footprint:
+    """The memory of the stages of one model, held in one dtype, with the same number of KV pages each."""
+
+    spec: ModelSpec
+    dtype: str
+    pages: int
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows of a step: the largest power of two whose activations fit a frame."""
+        rows = MOST_FRAME_BYTES // (self.spec.hidden * DTYPE_BYTES[self.dtype])
+        return min(MOST_ROWS, 1 << max(0, rows.bit_length() - 1))
+
+    @property
+    def layer_bytes(self) -> int:
+        """Bytes of the weights of one layer."""
+        return layer_parameters(self.spec) * DTYPE_BYTES[self.dtype]
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of the output matrix, which every token is multiplied with; the embedding is only looked up in."""
+        return embedding_parameters(self.spec) * DTYPE_BYTES[self.dtype]
+
+    @property
+    def least_bytes(self) -> int:
+        """What a node must offer to be of any use: one layer between two others."""
+        return self.layer_bytes + self.kv_bytes(1) + self.workspace_bytes(MIDDLE)
+
+    def weights_bytes(self, layers: int, ends: Ends) -> int:
+        """Bytes of the weights of `layers` layers and of the matrices at the ends."""
+        first_layer = 0 if ends.first else self.spec.layers - layers if ends.last else 1
+        return stage_weights_bytes(self.spec, first_layer, first_layer + layers - 1, self.dtype)
+
+    def page_bytes(self, layers: int) -> int:
+        """Bytes of one KV page."""
+        return PAGE_TOKENS * kv_bytes_per_token(self.spec, layers, self.dtype)
+
+    def kv_bytes(self, layers: int) -> int:
+        """Bytes of all KV pages."""
+        return self.pages * self.page_bytes(layers)
+
+    def workspace_bytes(self, ends: Ends) -> int:
+        """Bytes that computing a step takes beside."""
+        return workspace_bytes(self.spec, self.max_rows, self.dtype, has_output=ends.last)
+
+    def needed_bytes(self, layers: int, ends: Ends) -> int:
+        """All that a stage of `layers` layers takes."""
+        return self.weights_bytes(layers, ends) + self.kv_bytes(layers) + self.workspace_bytes(ends)
+
+    def most_layers(self, budget_bytes: int, ends: Ends) -> int:
+        """The most layers that fit into `budget_bytes`; a stage at one end leaves a layer for the rest."""
+        limit = self.spec.layers - (2 - ends.first - ends.last)
+        return bisect_right(range(1, limit + 1), budget_bytes, key=lambda layers: self.needed_bytes(layers, ends))
+
+
+def pages_for(context_tokens: int) -> int:
+    """The pages that one sequence of `context_tokens` needs."""
+    return -(-context_tokens // PAGE_TOKENS)
+
+
+def ends_of(spec: ModelSpec, first_layer: int, last_layer: int) -> Ends:
+    """The ends of the model that layers `first_layer` to `last_layer` have."""
+    return Ends(first=first_layer == 0, last=last_layer == spec.layers - 1)

@@ -1,0 +1,92 @@
+"""Planned stages, made in one place whichever way they were decided on: by the planner, by hand or by adoption."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coordinator.planning.crew import Hand
+from coordinator.planning.footprint import PAGE_TOKENS, Footprint, ends_of, pages_for
+from layerline.facts import NodeFacts
+from layerline.models.spec import ModelSpec
+from layerline.plan import Plan, PlanRequest, StagePlan, StageSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """The layers that one device takes, and why."""
+
+    hand: Hand
+    first_layer: int
+    last_layer: int
+    why: str
+
+    @property
+    def layers(self) -> int:
+        """How many layers these are."""
+        return self.last_layer - self.first_layer + 1
+
+
+def assembled(
+    spec: ModelSpec,
+    card_name: str,
+    digest: str,
+    request: PlanRequest,
+    context_tokens: int,
+    assignments: Sequence[Assignment],
+    notes: Sequence[str],
+) -> Plan:
+    """The plan in which each device takes its assignment, with as many KV pages as are of use and fit everywhere."""
+    base = Footprint(spec=spec, dtype=request.dtype, pages=pages_for(context_tokens))
+    pages = base.pages + min(_spare_pages(base, assignment) for assignment in assignments)
+    stages = [
+        stage_plan(
+            spec,
+            assignment.hand.node,
+            StageSpec(
+                model=card_name,
+                digest=digest,
+                first_layer=assignment.first_layer,
+                last_layer=assignment.last_layer,
+                dtype=request.dtype,
+                devices=(assignment.hand.device.device,),
+                pages=pages,
+                page_tokens=PAGE_TOKENS,
+                max_rows=base.max_rows,
+            ),
+            assignment.why,
+        )
+        for assignment in assignments
+    ]
+    return Plan(
+        model=card_name,
+        digest=digest,
+        dtype=request.dtype,
+        layers=spec.layers,
+        context_tokens=context_tokens,
+        stages=tuple(stages),
+        notes=tuple(notes),
+    )
+
+
+def stage_plan(model: ModelSpec, node: NodeFacts, spec: StageSpec, why: str) -> StagePlan:
+    """The stage `spec` on `node`, with the memory it takes and what the node's devices for it offer."""
+    footprint = Footprint(spec=model, dtype=spec.dtype, pages=spec.pages)
+    ends, layers = ends_of(model, spec.first_layer, spec.last_layer), spec.last_layer - spec.first_layer + 1
+    return StagePlan(
+        node_id=node.node_id,
+        node=node.name,
+        spec=spec,
+        weights_bytes=footprint.weights_bytes(layers, ends),
+        kv_bytes=footprint.kv_bytes(layers),
+        workspace_bytes=footprint.workspace_bytes(ends),
+        budget_bytes=sum(device.budget_bytes for device in node.devices if device.device in spec.devices),
+        why=why,
+    )
+
+
+def _spare_pages(base: Footprint, assignment: Assignment) -> int:
+    """KV pages that fit beside one full sequence; as many again are of use, for sequences at the same time."""
+    ends = ends_of(base.spec, assignment.first_layer, assignment.last_layer)
+    spare_bytes = assignment.hand.device.budget_bytes - base.needed_bytes(assignment.layers, ends)
+    return min(base.pages, spare_bytes // base.page_bytes(assignment.layers))

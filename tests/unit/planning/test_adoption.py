@@ -1,0 +1,125 @@
+"""What nodes have loaded is taken over when it is the whole model and does for the request, and not otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coordinator.planning.adoption import adopt
+from coordinator.planning.planner import make_plan
+from layerline.errors import PlanInvalidError
+from layerline.facts import LoadedStage, NodeFacts
+from layerline.layers_option import parse_layers
+from layerline.plan import Plan, PlanRequest
+from tests.fakes.worlds import layers_by_node, model_spec, node
+
+SPEC = model_spec()
+IDLE = (node("a", mib=400), node("b", mib=400))
+
+
+def with_loaded(nodes: tuple[NodeFacts, ...], plan: Plan) -> tuple[NodeFacts, ...]:
+    """The nodes as they are once `plan` has been loaded."""
+    loaded = {
+        stage.node_id: (LoadedStage(spec=stage.spec, weights_bytes=stage.weights_bytes, kv_bytes=stage.kv_bytes),)
+        for stage in plan.stages
+    }
+    return tuple(replace(each, loaded=loaded.get(each.node_id, ())) for each in nodes)
+
+
+def made(nodes: tuple[NodeFacts, ...] = IDLE, **request: Any) -> Plan:
+    return make_plan(SPEC, "m", "digest", PlanRequest(model="m", **request), nodes)
+
+
+def adopted(nodes: tuple[NodeFacts, ...], digest: str = "digest", **request: Any) -> Plan | None:
+    return adopt(SPEC, digest, PlanRequest(model="m", **request), nodes)
+
+
+def test_a_loaded_plan_is_adopted_exactly():
+    plan = made()
+    again = adopted(with_loaded(IDLE, plan))
+    assert again is not None
+    assert [stage.spec for stage in again.stages] == [stage.spec for stage in plan.stages]
+    assert again.context_tokens == plan.context_tokens
+    assert [stage.budget_bytes for stage in again.stages] == [stage.budget_bytes for stage in plan.stages]
+    assert "loaded already on" in again.notes[0]
+
+
+def test_a_plan_with_a_shortened_context_is_adopted_with_it():
+    nodes = (node("a", mib=270), node("b", mib=270))
+    plan = made(nodes)
+    again = adopted(with_loaded(nodes, plan))
+    assert again is not None
+    assert plan.context_tokens < 8192
+    assert again.context_tokens == plan.context_tokens
+
+
+def test_a_spare_node_does_not_hinder_adoption():
+    nodes = with_loaded(IDLE, made())
+    again = adopted((*nodes, node("c", mib=8192, gb_per_s=500)))
+    assert again is not None
+    assert {name for name, _, _ in layers_by_node(again)} == {"a", "b"}
+
+
+def test_of_two_loaded_replicas_one_is_taken_whatever_the_order():
+    nodes = (*with_loaded(IDLE, made()),)
+    copies = tuple(replace(each, name=f"z{each.name}", node_id=f"z{each.node_id}") for each in nodes)
+    again = adopted((*copies, *nodes))
+    assert again is not None
+    assert {name for name, _, _ in layers_by_node(again)} == {"a", "b"}
+    assert adopted((*nodes, *copies)) == again
+
+
+@pytest.mark.parametrize(
+    ("request_changes", "digest"),
+    [({"dtype": "float32"}, "digest"), ({}, "another digest"), ({"context_tokens": 8192}, "digest")],
+)
+def test_what_does_not_do_for_the_request_is_not_adopted(request_changes: dict[str, Any], digest: str):
+    nodes = with_loaded(IDLE, made(context_tokens=1000))
+    assert adopted(nodes, digest, **request_changes) is None
+
+
+def test_a_shorter_context_than_the_loaded_one_is_satisfied_by_it():
+    again = adopted(with_loaded(IDLE, made()), context_tokens=1000)
+    assert again is not None
+    assert again.context_tokens == 1000
+
+
+def test_half_a_model_is_not_adopted():
+    nodes = with_loaded(IDLE, made())
+    assert adopted(nodes[:1]) is None
+    assert adopted((nodes[0], IDLE[1])) is None
+    assert adopted(IDLE) is None
+
+
+def test_a_stage_of_another_cut_is_not_adopted():
+    one = with_loaded(IDLE, made(layers=parse_layers("a=0-9,b=10-29")))
+    other = with_loaded(IDLE, made(layers=parse_layers("a=0-12,b=13-29")))
+    assert adopted((one[0], other[1])) is None
+
+
+def test_stages_with_unlike_pages_are_not_adopted():
+    layers = parse_layers("a=0-9,b=10-29")
+    one = with_loaded(IDLE, made(context_tokens=512, layers=layers))
+    other = with_loaded(IDLE, made(context_tokens=1024, layers=layers))
+    assert adopted(one) is not None
+    assert adopted((one[0], other[1])) is None
+
+
+def test_a_node_that_is_draining_is_not_adopted():
+    nodes = with_loaded(IDLE, made())
+    assert adopted((nodes[0], replace(nodes[1], state="draining"))) is None
+
+
+def test_layers_given_by_hand_must_be_the_loaded_ones():
+    nodes = with_loaded(IDLE, made(layers=parse_layers("a=0-12,b=13-29")))
+    again = adopted(nodes, layers=parse_layers("a=0-12,b=13-29"))
+    assert again is not None
+    assert layers_by_node(again) == [("a", 0, 12), ("b", 13, 29)]
+    assert adopted(nodes, layers=parse_layers("a=0-11,b=12-29")) is None
+
+
+def test_layers_given_by_hand_are_checked_before_anything_is_adopted():
+    with pytest.raises(PlanInvalidError, match="to no node"):
+        adopted(IDLE, layers=parse_layers("a=0-11"))
