@@ -1,0 +1,1 @@
+"""Tokens and text: the tokenizer, text as it streams, stop strings, chat templates."""

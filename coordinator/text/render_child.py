@@ -1,0 +1,165 @@
+"""The child process that renders chat templates: `python -m coordinator.text.render_child`.
+
+A template is a program from a model file. Jinja's sandbox keeps it from reaching Python's objects, but not from
+running for ever or filling the memory, so it runs in this process, which limits itself and which the parent ends
+at its deadline. It imports nothing but the standard library and jinja2, so that it starts in a tenth of a second.
+
+One JSON object a line on stdin, one on stdout: {template, messages, bos_token, eos_token, add_generation_prompt}
+gives {"text": …}, or {"error": KIND, "reason": …} with the kinds of `coordinator.text.chat_template`.
+The environment is that of `transformers` (utils/chat_template_utils.py), which is what templates are written for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import json
+import math
+import sys
+import time
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+import jinja2.sandbox
+import jinja2.utils
+from jinja2.exceptions import SecurityError
+
+if sys.platform != "win32":
+    import resource
+
+CPU_SECONDS = 5
+MEMORY_BYTES = 512 << 20
+MAX_TEXT_BYTES = 4 << 20
+
+
+class RefusedError(jinja2.TemplateError):
+    """The template called raise_exception."""
+
+
+class TooLongError(Exception):
+    """The rendered text passed its limit."""
+
+
+class GenerationTag(jinja2.ext.Extension):
+    """{% generation %}…{% endgeneration %} marks the assistant's text for training; here it is just its body."""
+
+    tags = {"generation"}  # noqa: RUF012  # jinja declares it as an instance's
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        """The statements between the tags."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class TemplateNamespace(jinja2.utils.Namespace):
+    """`namespace()` without underscored names, which lead to Python's internals."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            raise SecurityError(f"a template may not set {name!r}")
+        super().__setitem__(name, value)
+
+
+def namespace(*args: Any, **kwargs: Any) -> TemplateNamespace:
+    """A `TemplateNamespace` with these names in it."""
+    space = TemplateNamespace()
+    for name, value in dict(*args, **kwargs).items():
+        space[name] = value
+    return space
+
+
+def raise_exception(message: str) -> None:
+    """What templates call on a conversation that they do not support."""
+    raise RefusedError(message)
+
+
+def strftime_now(form: str) -> str:
+    """The local time in the given form."""
+    return datetime.datetime.now().strftime(form)
+
+
+def to_json(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """JSON without the HTML escapes of jinja's own filter."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+@functools.lru_cache(maxsize=4)
+def compiled(source: str) -> jinja2.Template:
+    """The compiled template; TemplateSyntaxError if it is not one."""
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, GenerationTag]
+    )
+    environment.filters["tojson"] = to_json
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = strftime_now
+    environment.globals["namespace"] = namespace
+    return environment.from_string(source)
+
+
+def render(request: dict[str, Any]) -> str:
+    """The text; TooLongError as soon as it is over `MAX_TEXT_BYTES`."""
+    template = compiled(request.pop("template"))
+    pieces: list[str] = []
+    size_bytes = 0
+    for piece in template.generate(tools=None, documents=None, **request):
+        size_bytes += len(piece.encode("utf-8", "surrogatepass"))
+        if size_bytes > MAX_TEXT_BYTES:
+            raise TooLongError
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+def answer(request: dict[str, Any]) -> dict[str, str]:
+    """The answer to one request."""
+    try:
+        return {"text": render(request)}
+    except RefusedError as error:
+        return {"error": "refused", "reason": str(error)}
+    except jinja2.TemplateSyntaxError as error:
+        return {"error": "broken", "reason": f"{error.message} (line {error.lineno})"}
+    except SecurityError as error:
+        return {"error": "unsafe", "reason": str(error)}
+    except TooLongError:
+        return {"error": "too_long", "reason": f"more than {MAX_TEXT_BYTES >> 20} MiB"}
+    except (MemoryError, RecursionError) as error:
+        return {"error": "limit", "reason": "memory" if isinstance(error, MemoryError) else "nesting"}
+    except Exception as error:  # noqa: BLE001  # a template can raise whatever Python can
+        return {"error": "failed", "reason": f"{type(error).__name__}: {error}"[:500]}
+
+
+def limit_memory() -> None:
+    """Bounds the memory of this process, and forbids files and core dumps, where the system can."""
+    if sys.platform == "win32":
+        return
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+def limit_next_render() -> None:
+    """Bounds the processor time from now on, where the system can; passing it ends the process."""
+    if sys.platform == "win32":
+        return
+    with contextlib.suppress(OSError, ValueError):
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + CPU_SECONDS, hard))
+
+
+def main() -> None:
+    """Answers requests until stdin ends."""
+    limit_memory()
+    for line in sys.stdin.buffer:
+        limit_next_render()
+        sys.stdout.write(json.dumps(answer(json.loads(line))) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
