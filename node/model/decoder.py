@@ -1,0 +1,105 @@
+"""The decoder: plain single-device code for every family that a ModelSpec describes.
+
+    x ← x + Wo · attention(rotate(Wqkv · norm(x) + b))
+    x ← x + Wdown · (silu(Wgate · norm(x)) * Wup · norm(x))
+
+Owns the order of the operations. How a matrix is held is behind `Linear`, where keys and values lie behind
+`KVPool` and `Step`. Holds the layers of one stage, so that the ends (embedding, output) may be absent.
+
+Source: Touvron et al., LLaMA (2023); grouped queries: Ainslie et al., GQA (2023).
+
+Shapes: T rows, C hidden, H query heads, K key-value heads, G = H/K, D numbers per head, F feed-forward, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional
+
+from layerline.models.spec import ModelSpec
+from node.model.attention import AttentionPass, attend
+from node.model.kv_pool import KVPool
+from node.model.linear import Linear
+from node.model.rope import Rope, Rotation
+from node.model.step import Step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """The weights of one layer. `qkv` has the rows of q, k and v, `gate_up` those of gate and up."""
+
+    attention_norm_C: Tensor
+    qkv: Linear
+    attention_output: Linear
+    ffn_norm_C: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """What turns the last layer's rows into logits."""
+
+    norm_C: Tensor
+    matrix: Linear
+
+
+class Decoder:
+    """Neighbouring layers of a model, and those of its ends that belong to them."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        layers: Sequence[Layer],
+        embedding_VC: Tensor | None,
+        output: Output | None,
+        rope: Rope,
+        attend_pass: AttentionPass,
+    ) -> None:
+        self._spec = spec
+        self._layers = layers
+        self._embedding_VC = embedding_VC
+        self._output = output
+        self._rope = rope
+        self._attend_pass = attend_pass
+
+    def embed(self, ids_T: Tensor) -> Tensor:
+        """The first residual [T, C] of token ids; only where the first layer is."""
+        assert self._embedding_VC is not None, "this stage has no embedding"
+        return functional.embedding(ids_T, self._embedding_VC)
+
+    def layers_(self, x_TC: Tensor, step: Step, pool: KVPool) -> None:
+        """Passes the residual through the layers in place, writing the rows' keys and values to the pool."""
+        rotation = self._rope.at(step.positions_T)
+        for index, layer in enumerate(self._layers):
+            normed_TC = self._norm(x_TC, layer.attention_norm_C)
+            x_TC += self._attention(layer, normed_TC, rotation, step, pool.layer(index))
+            x_TC += _feed_forward(layer, self._norm(x_TC, layer.ffn_norm_C))
+
+    def logits(self, x_TC: Tensor) -> Tensor:
+        """Logits [T, V] of rows that have passed the last layer, in the dtype of the stage; only where that is."""
+        assert self._output is not None, "this stage has no output"
+        return self._output.matrix(self._norm(x_TC, self._output.norm_C))
+
+    def _norm(self, x_TC: Tensor, weight_C: Tensor) -> Tensor:
+        """Root-mean-square norm, computed in float32 whatever the dtype (Zhang and Sennrich, 2019)."""
+        return functional.rms_norm(x_TC, weight_C.shape, weight_C, self._spec.norm_epsilon)
+
+    def _attention(self, layer: Layer, normed_TC: Tensor, rotation: Rotation, step: Step, pool_2KSD: Tensor) -> Tensor:
+        heads, kv_heads, head_dim = self._spec.heads, self._spec.kv_heads, self._spec.head_dim
+        qkv_TND = layer.qkv(normed_TC).view(-1, heads + 2 * kv_heads, head_dim)
+        rotation.turn_(qkv_TND[:, : heads + kv_heads])
+        kv_T2KD = qkv_TND[:, heads:].view(-1, 2, kv_heads, head_dim)
+        pool_2KSD.index_copy_(2, step.slots_T, kv_T2KD.permute(1, 2, 0, 3))
+        q_TKGD = qkv_TND[:, :heads].view(-1, kv_heads, heads // kv_heads, head_dim)
+        return layer.attention_output(attend(self._attend_pass, q_TKGD, pool_2KSD, step))
+
+
+def _feed_forward(layer: Layer, normed_TC: Tensor) -> Tensor:
+    """SwiGLU (Shazeer, 2020)."""
+    gate_TF, up_TF = layer.gate_up(normed_TC).chunk(2, dim=-1)
+    return layer.down(functional.silu(gate_TF).mul_(up_TF))
