@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from coordinator.engine import Answer
@@ -103,7 +103,7 @@ async def answer_pieces(
     tokenizer: TextTokenizer,
     stopwatch: Stopwatch,
     plan: tuple[StageSummary, ...],
-) -> AsyncIterator[Piece | Finished]:
+) -> AsyncGenerator[Piece | Finished, None]:
     """Pieces of text as they are certain, then how it ended.
 
     Text that may be half a character or the beginning of a stop string is held back until it is certain; the ids

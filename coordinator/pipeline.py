@@ -6,13 +6,12 @@ loaded stages stay with their nodes, which keep them for the next coordinator.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
 
+from coordinator.concurrency import all_of
 from coordinator.node_session import NodeSession, hold
 from coordinator.ring import Ring
 from layerline.addresses import join_address, split_address
@@ -25,7 +24,6 @@ from layerline.version import WIRE_VERSION
 
 OnLost = Callable[[LayerlineError], None]
 OnProgress = Callable[[str, int, int], None]
-Done = TypeVar("Done")
 
 
 @asynccontextmanager
@@ -44,7 +42,7 @@ async def pipeline(
     total_bytes)` of loading. Raises the first error of a node that holds, loads or binds not.
     """
     async with AsyncExitStack() as held:
-        sessions = await _all_of(
+        sessions = await all_of(
             held.enter_async_context(
                 hold(addresses[stage.node_id][0], node=stage.node, coordinator=coordinator, on_lost=on_lost)
             )
@@ -52,7 +50,7 @@ async def pipeline(
         )
         epoch = 1 + max(session.welcome.last_epoch for session in sessions)
         plan = replace(plan, epoch=epoch)
-        loaded = await _all_of(_load(plan, index, session, on_progress) for index, session in enumerate(sessions))
+        loaded = await all_of(_load(plan, index, session, on_progress) for index, session in enumerate(sessions))
         plan_key = secrets.token_bytes(PLAN_KEY_BYTES)
         peers = [
             Peer(node_id=stage.node_id, name=stage.node, addresses=_data_addresses(addresses[stage.node_id], answer))
@@ -103,13 +101,3 @@ def _data_addresses(control: Sequence[str], loaded: Loaded) -> tuple[str, ...]:
     # The scope of a link-local address is a matter of one machine; another one may call that interface otherwise.
     elsewhere = [host for host in hosts if "%" not in host] or hosts
     return tuple(join_address(host, loaded.data_port) for host in elsewhere)
-
-
-async def _all_of(parts: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]:
-    """All results, in order; the first error ends the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(part) for part in parts]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]

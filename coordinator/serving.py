@@ -1,0 +1,136 @@
+"""One model in service: a pipeline, the engine that drives it, and the text side, made and taken back as one.
+
+When the pipeline breaks, several things say so within moments: a stream, a hold, a worker's last words. The
+most telling of them is what clients hear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+from coordinator.answers import Stopwatch, answer_pieces, read_prompt
+from coordinator.engine import Engine
+from coordinator.pipeline import OnProgress, pipeline
+from coordinator.ring import Ring
+from coordinator.scheduling.capacity import Capacity
+from coordinator.scheduling.scheduler import Scheduler
+from coordinator.text.chat_template import ChatTemplate
+from coordinator.text.tokenizer import TextTokenizer
+from layerline.errors import (
+    DeadlineError,
+    LayerlineError,
+    NodeDrainingError,
+    NodeLostError,
+    StageFailedError,
+)
+from layerline.models.card import ModelCard
+from layerline.plan import Plan
+from layerline.requests import Finished, GenerateRequest, Piece, StageSummary
+
+TELLING_S = 0.3  # how long after the first word of a failure better ones are waited for
+MAX_WAITING = 256
+CHUNK_TOKENS = 512
+
+
+class Serving:
+    """A model that answers. `failed` is set once it does not any more."""
+
+    def __init__(self, plan: Plan, card: ModelCard, tokenizer: TextTokenizer, chat: ChatTemplate) -> None:
+        self.plan = plan
+        self.card = card
+        self._tokenizer = tokenizer
+        self._chat = chat
+        self._stop_ids = frozenset(card.tokenizer.eos_ids)
+        self._summary = tuple(
+            StageSummary(node=stage.node, first_layer=stage.spec.first_layer, last_layer=stage.spec.last_layer)
+            for stage in plan.stages
+        )
+        self._said: list[LayerlineError] = []
+        self.failed = asyncio.Event()
+        self._engine: Engine | None = None
+
+    def start(self, ring: Ring) -> Engine:
+        """The engine that drives this model over `ring`."""
+        self._engine = Engine(Scheduler(_capacity(self.plan)), ring, on_broken=self.hear)
+        return self._engine
+
+    def hear(self, error: LayerlineError) -> None:
+        """Something says that the pipeline is broken."""
+        self._said.append(error)
+        if len(self._said) == 1:
+            asyncio.get_running_loop().call_later(TELLING_S, self._fail)
+
+    def _fail(self) -> None:
+        if self._engine:
+            self._engine.fail(max(self._said, key=_telling))
+        self.failed.set()
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece | Finished, None]:
+        """The answer to a request, piece by piece; ending the iteration cancels it on every node."""
+        assert self._engine is not None
+        stopwatch = Stopwatch()
+        prompt = await read_prompt(request, self._tokenizer, self._chat, self._stop_ids)
+        async with self._engine.answer(prompt.sequence) as answer:
+            pieces = answer_pieces(answer, prompt, self._tokenizer, stopwatch, self._summary)
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+
+
+@asynccontextmanager
+async def serving(
+    plan: Plan,
+    card: ModelCard,
+    addresses: Mapping[str, Sequence[str]],
+    *,
+    coordinator: str,
+    on_progress: OnProgress,
+) -> AsyncIterator[Serving]:
+    """The model in service for the time of the block; arguments as `pipeline` has them."""
+    said: list[LayerlineError] = []
+    hear = said.append
+    reading = asyncio.to_thread(TextTokenizer.from_card, card.tokenizer, vocabulary=card.spec.vocabulary)
+    tokenizer = asyncio.create_task(reading)
+    try:
+        async with (
+            ChatTemplate(card.tokenizer) as chat,
+            pipeline(
+                plan, addresses, coordinator=coordinator, on_lost=lambda error: hear(error), on_progress=on_progress
+            ) as (bound_plan, ring),
+        ):
+            model = Serving(bound_plan, card, await tokenizer, chat)
+            hear = model.hear
+            running = asyncio.create_task(model.start(ring).run())
+            for error in said:
+                model.hear(error)
+            try:
+                yield model
+            finally:
+                running.cancel()
+                await asyncio.wait([running])
+    finally:
+        tokenizer.cancel()
+
+
+def _capacity(plan: Plan) -> Capacity:
+    spec = plan.stages[0].spec
+    return Capacity(
+        pages=spec.pages,
+        page_tokens=spec.page_tokens,
+        max_rows=spec.max_rows,
+        chunk_tokens=min(CHUNK_TOKENS, spec.max_rows),
+        context_tokens=plan.context_tokens,
+        max_in_flight=len(plan.stages),
+        max_waiting=MAX_WAITING,
+    )
+
+
+def _telling(error: LayerlineError) -> int:
+    """How much an error tells: what a worker or daemon says of itself, then what was seen of a node."""
+    if isinstance(error, (StageFailedError, NodeDrainingError)):
+        return 3
+    if isinstance(error, (NodeLostError, DeadlineError)):
+        return 2 if error.node else 0
+    return 1
