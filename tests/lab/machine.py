@@ -63,10 +63,8 @@ class Machine:
         link.symlink_to(path)
         return link
 
-    def start(
-        self, words: Sequence[str], *, cpu: int | None = None, environment: dict[str, str] | None = None
-    ) -> Process:
-        """Starts a program, on core `cpu` alone if given; whatever is left of it ends with the lab."""
+    def start(self, words: Sequence[str], *, cpu: int | None = None, **environment: str) -> Process:
+        """Starts a program, on core `cpu` alone if given; what is left of it ends with the lab."""
         pinned = [] if cpu is None else ["taskset", "-c", str(cpu)]
         process = Process.start(
             f"{' '.join(words[:3])} on {self.name}",
