@@ -1,0 +1,271 @@
+"""Tiny random models as files: the same weights as a GGUF file or as a safetensors folder, with a real tokenizer.
+
+`TinyModel` holds weights by canonical name, logical shape and Hugging Face row order; the writers put them into
+each container's names and order with the containers' own libraries, so that reading is tested against those.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MERGES = (("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "w"))
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+ROPE_THETA = 10000.0
+EPSILON = 1e-5
+
+_CONTAINER_NAMES = {
+    "embedding": ("model.embed_tokens.weight", "token_embd.weight"),
+    "final_norm": ("model.norm.weight", "output_norm.weight"),
+    "output": ("lm_head.weight", "output.weight"),
+    "attention_norm": ("input_layernorm.weight", "attn_norm.weight"),
+    "q": ("self_attn.q_proj.weight", "attn_q.weight"),
+    "q_bias": ("self_attn.q_proj.bias", "attn_q.bias"),
+    "k": ("self_attn.k_proj.weight", "attn_k.weight"),
+    "k_bias": ("self_attn.k_proj.bias", "attn_k.bias"),
+    "v": ("self_attn.v_proj.weight", "attn_v.weight"),
+    "v_bias": ("self_attn.v_proj.bias", "attn_v.bias"),
+    "attention_output": ("self_attn.o_proj.weight", "attn_output.weight"),
+    "ffn_norm": ("post_attention_layernorm.weight", "ffn_norm.weight"),
+    "gate": ("mlp.gate_proj.weight", "ffn_gate.weight"),
+    "up": ("mlp.up_proj.weight", "ffn_up.weight"),
+    "down": ("mlp.down_proj.weight", "ffn_down.weight"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyModel:
+    """Sizes and weights of a model of a few thousand numbers."""
+
+    family: str = "llama"
+    layers: int = 2
+    hidden: int = 64
+    intermediate: int = 96
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 16
+    context_tokens: int = 256
+    tied_output: bool = True
+    seed: int = 0
+
+    @property
+    def vocabulary(self) -> int:
+        return len(tokens())
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Canonical name to logical shape."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        shapes: dict[str, tuple[int, ...]] = {"embedding": (self.vocabulary, self.hidden), "final_norm": (self.hidden,)}
+        if not self.tied_output:
+            shapes["output"] = (self.vocabulary, self.hidden)
+        for n in range(self.layers):
+            layer: dict[str, tuple[int, ...]] = {
+                "attention_norm": (self.hidden,),
+                "q": (queries, self.hidden),
+                "k": (keys, self.hidden),
+                "v": (keys, self.hidden),
+                "attention_output": (self.hidden, queries),
+                "ffn_norm": (self.hidden,),
+                "gate": (self.intermediate, self.hidden),
+                "up": (self.intermediate, self.hidden),
+                "down": (self.hidden, self.intermediate),
+            }
+            if self.family == "qwen2":
+                layer |= {"q_bias": (queries,), "k_bias": (keys,), "v_bias": (keys,)}
+            shapes |= {f"layers.{n}.{name}": shape for name, shape in layer.items()}
+        return shapes
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        """Canonical name to float32 numbers; norms lie around 1."""
+        generator = np.random.default_rng(self.seed)
+        weights = {}
+        for name, shape in self.shapes().items():
+            numbers = 0.2 * generator.standard_normal(shape, dtype=np.float32)
+            weights[name] = numbers + 1 if name.endswith("norm") else numbers
+        return weights
+
+    def config(self) -> dict[str, object]:
+        """The model's config.json."""
+        return {
+            "architectures": [{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}[self.family]],
+            "model_type": self.family,
+            "hidden_act": "silu",
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "vocab_size": self.vocabulary,
+            "max_position_embeddings": self.context_tokens,
+            "rms_norm_eps": EPSILON,
+            "rope_theta": ROPE_THETA,
+            "tie_word_embeddings": self.tied_output,
+            "torch_dtype": "float32",
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        }
+
+    def metadata(self) -> dict[str, object]:
+        """The model's GGUF keys without the tokenizer's."""
+        return {
+            f"{self.family}.{key}": value
+            for key, value in {
+                "block_count": self.layers,
+                "context_length": self.context_tokens,
+                "embedding_length": self.hidden,
+                "feed_forward_length": self.intermediate,
+                "attention.head_count": self.heads,
+                "attention.head_count_kv": self.kv_heads,
+                "attention.key_length": self.head_dim,
+                "attention.value_length": self.head_dim,
+                "attention.layer_norm_rms_epsilon": EPSILON,
+                "rope.freq_base": ROPE_THETA,
+            }.items()
+        }
+
+
+def stored_name(name: str, container: str) -> str:
+    """The canonical name as "gguf" or "safetensors" has it."""
+    part = name.rpartition(".")[2]
+    in_safetensors, in_gguf = _CONTAINER_NAMES[part]
+    if not name.startswith("layers."):
+        return in_gguf if container == "gguf" else in_safetensors
+    layer = name.split(".")[1]
+    return f"blk.{layer}.{in_gguf}" if container == "gguf" else f"model.layers.{layer}.{in_safetensors}"
+
+
+def tokens() -> list[str]:
+    """The vocabulary: three special tokens, 256 bytes, a few merged ones."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    return [*SPECIAL_TOKENS, *alphabet, *(left + right for left, right in MERGES)]
+
+
+def tokenizer() -> Tokenizer:
+    """The tokenizer of every tiny model, with the word rules of GPT-2."""
+    vocabulary = {token: index for index, token in enumerate(tokens())}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=list(MERGES)))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIAL_TOKENS])
+    return made
+
+
+def interleave_pairs(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """The row order of `permute` in llama.cpp's conversion of llama models."""
+    return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def write_gguf(
+    path: Path,
+    model: TinyModel,
+    *,
+    storage: str = "F32",
+    metadata: Mapping[str, object | None] | None = None,
+    tensors: Mapping[str, NDArray[np.float32] | None] | None = None,
+) -> Path:
+    """Writes the model to `path`, matrices in `storage`.
+
+    `metadata` and `tensors` (by stored name) replace or add; a None takes away. Quantised storage needs rows
+    of whole blocks.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(path, model.family)
+    for key, value in {**model.metadata(), **tokenizer_metadata(), **(metadata or {})}.items():
+        if value is not None:
+            _add(writer, key, value)
+    stored = {stored_name(name, "gguf"): _gguf_rows(model, name, rows) for name, rows in model.weights().items()}
+    for name, numbers in {**stored, **(tensors or {})}.items():
+        if numbers is not None:
+            kind = gguf.GGMLQuantizationType["F32" if numbers.ndim == 1 else storage]
+            writer.add_tensor(name, gguf.quants.quantize(numbers, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def tokenizer_metadata() -> dict[str, object]:
+    """The GGUF keys of the tiny models' tokenizer."""
+    names = tokens()
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": names,
+        "tokenizer.ggml.token_type": [3] * len(SPECIAL_TOKENS) + [1] * (len(names) - len(SPECIAL_TOKENS)),
+        "tokenizer.ggml.merges": [" ".join(merge) for merge in MERGES],
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.chat_template": CHAT_TEMPLATE,
+    }
+
+
+def write_folder(
+    folder: Path,
+    model: TinyModel,
+    *,
+    shards: int = 1,
+    dtype: type[np.generic] = np.float32,
+    config: Mapping[str, object] | None = None,
+    tensors: Mapping[str, NDArray[np.generic] | None] | None = None,
+) -> Path:
+    """Writes the model as a folder; `config` and `tensors` (by stored name) replace or add, a None takes away."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {stored_name(name, "safetensors"): rows.astype(dtype) for name, rows in model.weights().items()}
+    stored = {name: rows for name, rows in {**weights, **(tensors or {})}.items() if rows is not None}
+    _write_shards(folder, stored, shards)
+    settings = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE}
+    write_json(folder / "config.json", {**model.config(), **(config or {})})
+    write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / "generation_config.json", {"eos_token_id": [2]})
+    tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def write_json(path: Path, value: object) -> None:
+    """Writes `value` as JSON."""
+    path.write_text(json.dumps(value))
+
+
+def _write_shards(folder: Path, stored: Mapping[str, NDArray[np.generic]], shards: int) -> None:
+    if shards == 1:
+        save_file(dict(stored), folder / "model.safetensors")
+        return
+    weight_map = {
+        name: f"model-{index % shards + 1:05}-of-{shards:05}.safetensors" for index, name in enumerate(stored)
+    }
+    for file in set(weight_map.values()):
+        save_file({name: stored[name] for name in stored if weight_map[name] == file}, folder / file)
+    write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
+
+
+def _gguf_rows(model: TinyModel, name: str, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    heads = {"q": model.heads, "k": model.kv_heads}.get(name.rpartition(".")[2])
+    return interleave_pairs(rows, heads) if heads and model.family == "llama" else rows
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    else:
+        writer.add_array(key, value)

@@ -1,0 +1,166 @@
+"""From config.json and GGUF metadata to specs; what a spec cannot express is refused by name."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layerline.errors import ModelCorruptError, ModelUnsupportedError
+from layerline.models.families.rope_factors import llama3_factors
+from layerline.models.headers import read_headers
+from layerline.models.spec import RopeSpec
+from tests.fakes.model_files import EPSILON, ROPE_THETA, TinyModel, stored_name, write_folder, write_gguf
+
+LLAMA = TinyModel()
+QWEN2 = TinyModel(family="qwen2", tied_output=False)
+LLAMA3_SCALING = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+LLAMA3_ROPE = RopeSpec(theta=ROPE_THETA, scaling="llama3", factor=8.0)
+
+
+def test_both_containers_give_one_spec(tmp_path: Path) -> None:
+    for model in (LLAMA, QWEN2):
+        from_gguf = read_headers(write_gguf(tmp_path / model.family / "model.gguf", model)).spec
+        from_folder = read_headers(write_folder(tmp_path / model.family, model)).spec
+        assert from_gguf == from_folder
+        assert (from_gguf.family, from_gguf.layers, from_gguf.vocabulary) == (model.family, 2, model.vocabulary)
+        assert (from_gguf.qkv_bias, from_gguf.tied_output) == (model.family == "qwen2", model.tied_output)
+        assert (from_gguf.norm_epsilon, from_gguf.rope) == (EPSILON, RopeSpec(theta=ROPE_THETA))
+
+
+def test_rows_of_llama_queries_and_keys_are_marked_in_gguf_only(tmp_path: Path) -> None:
+    def marked(path: Path) -> set[str]:
+        return {entry.name for entry in read_headers(path).tensors if entry.rope_pairs}
+
+    assert marked(write_gguf(tmp_path / "llama.gguf", LLAMA)) == {
+        "layers.0.q",
+        "layers.0.k",
+        "layers.1.q",
+        "layers.1.k",
+    }
+    assert marked(write_gguf(tmp_path / "qwen2.gguf", QWEN2)) == set()
+    assert marked(write_folder(tmp_path / "llama", LLAMA)) == set()
+
+
+@pytest.mark.parametrize(
+    ("config", "rope"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, RopeSpec(theta=ROPE_THETA, scaling="linear", factor=2.0)),
+        ({"rope_scaling": {"rope_type": "llama3", **LLAMA3_SCALING}}, LLAMA3_ROPE),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}, "rope_theta": None}, RopeSpec(theta=5.0)),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": ROPE_THETA, **LLAMA3_SCALING}}, LLAMA3_ROPE),
+    ],
+)
+def test_rotary_settings_of_a_config(tmp_path: Path, config: Mapping[str, object], rope: RopeSpec) -> None:
+    assert read_headers(write_folder(tmp_path, LLAMA, config=config)).spec.rope == rope
+
+
+def test_rotary_settings_of_a_gguf(tmp_path: Path) -> None:
+    scaling = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    linear = read_headers(write_gguf(tmp_path / "linear.gguf", LLAMA, metadata=scaling)).spec
+    assert linear.rope == RopeSpec(theta=ROPE_THETA, scaling="linear", factor=4.0)
+    factors = {"rope_freqs.weight": llama3_factors(LLAMA3_ROPE, LLAMA.head_dim)}
+    assert read_headers(write_gguf(tmp_path / "llama3.gguf", LLAMA, tensors=factors)).spec.rope == LLAMA3_ROPE
+
+
+def test_rotary_divisors_of_another_scaling_are_refused(tmp_path: Path) -> None:
+    factors = {"rope_freqs.weight": np.linspace(1, 8, LLAMA.head_dim // 2, dtype=np.float32)}
+    with pytest.raises(ModelUnsupportedError, match=r"rope_freqs\.weight"):
+        read_headers(write_gguf(tmp_path / "model.gguf", LLAMA, tensors=factors))
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "feature"),
+    [
+        (LLAMA, {"model_type": "mamba"}, "'mamba'.*llama, qwen2"),
+        (LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope scaling 'yarn'"),
+        (LLAMA, {"attention_bias": True}, "attention_bias"),
+        (LLAMA, {"mlp_bias": True}, "mlp_bias"),
+        (LLAMA, {"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+        (LLAMA, {"sliding_window": 16}, "sliding window"),
+        (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        (LLAMA, {"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
+        (QWEN2, {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}, "sliding window"),
+        (QWEN2, {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+    ],
+)
+def test_unsupported_configs(tmp_path: Path, model: TinyModel, config: Mapping[str, object], feature: str) -> None:
+    with pytest.raises(ModelUnsupportedError, match=feature):
+        read_headers(write_folder(tmp_path, model, config=config))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"use_sliding_window": False, "sliding_window": 16},
+        {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 2},
+        {"use_sliding_window": True, "sliding_window": 1 << 20},
+    ],
+)
+def test_a_window_that_is_not_in_use_is_no_matter(tmp_path: Path, config: Mapping[str, object]) -> None:
+    assert read_headers(write_folder(tmp_path, QWEN2, config=config)).spec.family == "qwen2"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "feature"),
+    [
+        ({"general.architecture": "mamba"}, "'mamba'.*llama, qwen2"),
+        ({"llama.rope.scaling.type": "yarn"}, "rope scaling 'yarn'"),
+        ({"llama.expert_count": 8}, "mixture of experts"),
+        ({"llama.attention.sliding_window": 16}, "sliding window"),
+        ({"llama.attention.head_count_kv": [1, 2]}, "from layer to layer"),
+        ({"llama.attention.value_length": 8}, "unlike length"),
+        ({"llama.rope.dimension_count": 8}, "a part of each head"),
+    ],
+)
+def test_unsupported_metadata(tmp_path: Path, metadata: Mapping[str, object], feature: str) -> None:
+    with pytest.raises(ModelUnsupportedError, match=feature):
+        read_headers(write_gguf(tmp_path / "model.gguf", LLAMA, metadata=metadata))
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
+        ({"num_hidden_layers": "2"}, "num_hidden_layers must be a whole number"),
+        ({"num_hidden_layers": True}, "num_hidden_layers must be a whole number"),
+        ({"num_attention_heads": 0}, "out of range"),
+        ({"num_key_value_heads": 0}, "out of range"),
+        ({"num_key_value_heads": 3}, "multiple of kv_heads"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps must be a number"),
+        ({"rope_theta": -1.0}, "rope_theta must be a positive number"),
+        ({"num_hidden_layers": 3}, r"Tensor model\.layers\.2\..* is missing"),
+        ({"intermediate_size": 95}, r"mlp\.gate_proj\.weight .*\[96, 64\].*\[95, 64\]"),
+    ],
+)
+def test_configs_that_cannot_be(tmp_path: Path, config: Mapping[str, object], reason: str) -> None:
+    with pytest.raises(ModelCorruptError, match=reason):
+        read_headers(write_folder(tmp_path, LLAMA, config=config))
+
+
+def test_a_missing_tensor_and_a_wrong_shape_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelCorruptError, match=r"blk\.1\.attn_k\.weight is missing"):
+        read_headers(write_gguf(tmp_path / "missing.gguf", LLAMA, tensors={"blk.1.attn_k.weight": None}))
+    wrong = {"blk.1.ffn_up.weight": np.zeros((32, 64), np.float32)}
+    with pytest.raises(ModelCorruptError, match=r"blk\.1\.ffn_up\.weight .*shape \[32, 64\]"):
+        read_headers(write_gguf(tmp_path / "wrong.gguf", LLAMA, tensors=wrong))
+
+
+def test_a_tensor_that_would_not_be_used_is_refused(tmp_path: Path) -> None:
+    bias = {"blk.0.attn_output.bias": np.zeros(64, np.float32)}
+    with pytest.raises(ModelUnsupportedError, match=r"blk\.0\.attn_output\.bias"):
+        read_headers(write_gguf(tmp_path / "model.gguf", LLAMA, tensors=bias))
+
+
+def test_what_tied_models_carry_along_is_no_matter(tmp_path: Path) -> None:
+    extra = {
+        stored_name("output", "safetensors"): LLAMA.weights()["embedding"],
+        "model.layers.0.self_attn.rotary_emb.inv_freq": np.zeros(8, np.float32),
+    }
+    names = {entry.name for entry in read_headers(write_folder(tmp_path, LLAMA, tensors=extra)).tensors}
+    assert names == set(LLAMA.shapes())
