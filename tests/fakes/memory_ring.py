@@ -1,0 +1,50 @@
+"""A whole pipeline in one process: stages joined by links in memory, as the worker and coordinator use them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from coordinator.ring import Ring
+from layerline.errors import LayerlineError
+from layerline.frames import Frame, StepResult
+from layerline.link import MemoryLink
+from node.worker.ring_stage import RingStage, StageCompute
+
+
+@asynccontextmanager
+async def memory_ring(computes: Sequence[StageCompute], epoch: int = 1) -> AsyncIterator[Ring]:
+    """The ring through `computes`; a stage that fails breaks every link with its error."""
+    links = [MemoryLink[Frame]() for _ in computes]
+    results = MemoryLink[StepResult]()
+    tasks = [
+        asyncio.create_task(_stage(compute, epoch, index, links, results)) for index, compute in enumerate(computes)
+    ]
+    try:
+        names = tuple(f"n{index}" for index in range(len(computes)))
+        yield Ring(epoch=epoch, frames=links[0], results=results, nodes=names)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _stage(
+    compute: StageCompute, epoch: int, index: int, links: Sequence[MemoryLink[Frame]], results: MemoryLink[StepResult]
+) -> None:
+    last = index == len(links) - 1
+    stage = RingStage(
+        compute,
+        node=f"n{index}",
+        epoch=epoch,
+        stage_index=index,
+        frames=None if last else links[index + 1],
+        results=results if last else None,
+    )
+    try:
+        while True:
+            await stage.accept(await links[index].receive())
+    except LayerlineError as error:
+        for link in (*links, results):
+            link.fail(error)

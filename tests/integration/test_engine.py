@@ -1,0 +1,113 @@
+"""The engine and the scheduler over stages in memory that only count on from the last token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from coordinator.engine import Answer, Engine
+from coordinator.scheduling.capacity import Capacity
+from coordinator.scheduling.events import Ended, Token
+from coordinator.scheduling.scheduler import Scheduler
+from coordinator.scheduling.sequence import SequenceRequest
+from layerline.errors import LayerlineError, PromptTooLongError, StageFailedError
+from tests.fakes.echo_stage import EchoStage
+from tests.fakes.memory_ring import memory_ring
+
+DEADLINE_S = 20.0
+
+
+class Running:
+    """An engine at work, its scheduler, and what it said of a broken ring."""
+
+    def __init__(self, engine: Engine, scheduler: Scheduler, broken: asyncio.Queue[LayerlineError]) -> None:
+        self.engine = engine
+        self.scheduler = scheduler
+        self.broken = broken
+
+    async def ask(self, first: int, count: int) -> list[int]:
+        async with self.engine.answer(request(first, count)) as answer:
+            return await drained(answer)
+
+
+def request(first: int, count: int, prompt_tokens: int = 5):  # type: ignore[no-untyped-def]
+    prompt = tuple(range(first - prompt_tokens + 1, first + 1))
+    return lambda number: SequenceRequest(sequence=number, token_ids=prompt, max_tokens=count)
+
+
+async def drained(answer: Answer) -> list[int]:
+    tokens = []
+    while not isinstance(event := await answer.next_event(), Ended):
+        assert isinstance(event, Token)
+        tokens.append(event.token_id)
+    return tokens
+
+
+@asynccontextmanager
+async def running(*stages: EchoStage, pages: int = 64) -> AsyncIterator[Running]:
+    scheduler = Scheduler(
+        Capacity(
+            pages=pages,
+            page_tokens=4,
+            max_rows=16,
+            chunk_tokens=8,
+            context_tokens=128,
+            max_in_flight=len(stages),
+            max_waiting=64,
+        )
+    )
+    broken: asyncio.Queue[LayerlineError] = asyncio.Queue()
+    async with asyncio.timeout(DEADLINE_S), memory_ring(stages) as ring:
+        engine = Engine(scheduler, ring, on_broken=broken.put_nowait)
+        task = asyncio.create_task(engine.run())
+        try:
+            yield Running(engine, scheduler, broken)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def stages(count: int, fails_at: int | None = None) -> list[EchoStage]:
+    return [EchoStage(last=index == count - 1, fails_at=fails_at if index == 0 else None) for index in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_many_answers_at_once_are_those_of_each_alone(count: int) -> None:
+    async with running(*stages(count)) as run:
+        answers = await asyncio.gather(*(run.ask(100 * n + 50, 7 + n) for n in range(12)))
+        assert answers == [[100 * n + 51 + i for i in range(7 + n)] for n in range(12)]
+        assert run.scheduler.idle
+        assert run.scheduler.pool.free_pages == 64
+
+
+async def test_leaving_early_frees_everything() -> None:
+    async with running(*stages(2)) as run:
+        async with run.engine.answer(request(50, 60)) as answer:
+            await answer.next_event()
+        assert await run.ask(60, 2) == [61, 62]  # steps of the cancelled one are back by the time this is answered
+        assert run.scheduler.idle
+        assert run.scheduler.pool.free_pages == 64
+
+
+async def test_a_broken_stage_ends_every_answer_with_its_error() -> None:
+    async with running(*stages(2, fails_at=3)) as run:
+        asking = [asyncio.create_task(run.ask(50, 20)) for _ in range(3)]
+        error = await run.broken.get()
+        run.engine.fail(error)
+        outcomes = await asyncio.gather(*asking, return_exceptions=True)
+        assert isinstance(error, StageFailedError)
+        assert error.node == "n0"
+        assert outcomes == [error] * 3
+        with pytest.raises(StageFailedError):
+            await run.ask(50, 1)
+
+
+async def test_a_refused_request_leaves_nothing_behind() -> None:
+    async with running(*stages(1)) as run:
+        with pytest.raises(PromptTooLongError, match="200"):
+            async with run.engine.answer(request(400, 1, prompt_tokens=200)):
+                pass
+        assert await run.ask(50, 1) == [51]
