@@ -32,8 +32,9 @@ PLAIN_TEXT = "Send plain text instead: --raw on the command line, prompt= in the
 class ChatTemplate:
     """`async with ChatTemplate(card) as chat: await chat.render(messages)`; leaving it ends the child."""
 
-    def __init__(self, card: TokenizerCard) -> None:
+    def __init__(self, card: TokenizerCard, *, deadline_s: float = RENDER_DEADLINE_S) -> None:
         self._card = card
+        self._deadline_s = deadline_s
         self._lock = asyncio.Lock()
         self._waiting = 0
         self._child: asyncio.subprocess.Process | None = None
@@ -81,12 +82,12 @@ class ChatTemplate:
         """The child's answer; a child that does not give one is ended, so that the next render has a fresh one."""
         answered = False
         try:
-            async with asyncio.timeout(RENDER_DEADLINE_S):
+            async with asyncio.timeout(self._deadline_s):
                 answer = await self._exchange(line)
             answered = True
             return answer
         except TimeoutError as error:
-            raise _error("limit", f"it took over {RENDER_DEADLINE_S:g} s") from error
+            raise _error("limit", f"it took over {self._deadline_s:g} s") from error
         except (ValueError, OSError) as error:
             raise _error("limit", "its process ended over processor time or memory") from error
         finally:
