@@ -39,7 +39,7 @@ CLIENT_OPTIONS: Options = [
 SERVER_OPTIONS: Options = [
     *_BOTH_SIDES,
     # Must be under the client's keepalive time, or the server ends the connection with "Too many pings".
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.server_handshake_timeout_ms", 5_000),  # a silent client does not hold a place
     ("grpc.so_reuseport", 0),  # a port in use is an error, not a second listener
 ]

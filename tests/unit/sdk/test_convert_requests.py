@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from layerline.errors import ProtocolError
+from layerline.errors import RequestError
 from layerline.requests import GenerateRequest, Message
-from layerline.rpc.convert_requests import request_from_message, request_to_message
+from layerline.rpc.convert_requests import generate_from_message, generate_to_message
 from layerline.rpc.v1 import coordinator_pb2
 
 REQUESTS = [
@@ -21,12 +21,12 @@ REQUESTS = [
 
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_a_request_survives_the_wire(request_: GenerateRequest) -> None:
-    wire = request_to_message(request_).SerializeToString()
-    assert request_from_message(coordinator_pb2.GenerateRequest.FromString(wire)) == request_
+    wire = generate_to_message(request_).SerializeToString()
+    assert generate_from_message(coordinator_pb2.GenerateRequest.FromString(wire)) == request_
 
 
 def test_no_seed_is_told_from_seed_zero() -> None:
-    assert request_from_message(request_to_message(GenerateRequest(prompt="x"))).seed is None
+    assert generate_from_message(generate_to_message(GenerateRequest(prompt="x"))).seed is None
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,6 @@ def test_no_seed_is_told_from_seed_zero() -> None:
         ),
     ],
 )
-def test_a_message_that_cannot_be_is_a_protocol_error(message: coordinator_pb2.GenerateRequest, reason: str) -> None:
-    with pytest.raises(ProtocolError, match=reason):
-        request_from_message(message)
+def test_a_message_that_cannot_be_is_refused(message: coordinator_pb2.GenerateRequest, reason: str) -> None:
+    with pytest.raises(RequestError, match=reason):
+        generate_from_message(message)

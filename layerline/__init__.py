@@ -1,0 +1,142 @@
+"""layerline runs one large language model on the machines of a LAN. This is the face that scripts use.
+
+    from layerline import Client
+
+    with Client() as client:
+        for piece in client.chat([{"role": "user", "content": "Hello"}], stream=True):
+            print(piece.text, end="")
+
+Names are loaded when they are first used: the daemons and the command import modules below this package and
+must not pay for the clients, and nobody pays for torch or numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from layerline.version import __version__
+
+if TYPE_CHECKING:
+    from layerline.async_client import AsyncClient, AsyncStream
+    from layerline.client import Client, Stream
+    from layerline.errors import (
+        DeadlineError,
+        InternalError,
+        LayerlineError,
+        ModelCorruptError,
+        ModelError,
+        ModelMismatchError,
+        ModelNotFoundError,
+        ModelUnsupportedError,
+        NoCoordinatorError,
+        NodeDrainingError,
+        NodeDuplicateError,
+        NodeError,
+        NodeHeldError,
+        NodeLostError,
+        NodeUnreachableError,
+        NoNodesError,
+        OverloadedError,
+        PlanDoesNotFitError,
+        PlanError,
+        PlanInvalidError,
+        PortInUseError,
+        PromptTooLongError,
+        ProtocolError,
+        RequestError,
+        StageFailedError,
+        UsageError,
+        WireError,
+        WireVersionError,
+    )
+    from layerline.plan import ManualStage
+    from layerline.reports import (
+        Announcement,
+        CoordinatorFacts,
+        ModelReport,
+        ModelsReport,
+        NodeProgress,
+        NodeReport,
+        NodesReport,
+        Planned,
+        PlanReport,
+        PrepareEvent,
+        Ready,
+        StageReport,
+    )
+    from layerline.request_options import GenerateOptions
+    from layerline.requests import Completion, Finished, Message, Piece, StageSummary, Timings, Usage
+
+# Light ones first: `import layerline` must not pay for gRPC, and `layerline.UsageError` neither.
+_HOMES = ("errors", "requests", "plan", "reports", "request_options", "client", "async_client")
+
+__all__ = [
+    "Announcement",
+    "AsyncClient",
+    "AsyncStream",
+    "Client",
+    "Completion",
+    "CoordinatorFacts",
+    "DeadlineError",
+    "Finished",
+    "GenerateOptions",
+    "InternalError",
+    "LayerlineError",
+    "ManualStage",
+    "Message",
+    "ModelCorruptError",
+    "ModelError",
+    "ModelMismatchError",
+    "ModelNotFoundError",
+    "ModelReport",
+    "ModelUnsupportedError",
+    "ModelsReport",
+    "NoCoordinatorError",
+    "NoNodesError",
+    "NodeDrainingError",
+    "NodeDuplicateError",
+    "NodeError",
+    "NodeHeldError",
+    "NodeLostError",
+    "NodeProgress",
+    "NodeReport",
+    "NodeUnreachableError",
+    "NodesReport",
+    "OverloadedError",
+    "Piece",
+    "PlanDoesNotFitError",
+    "PlanError",
+    "PlanInvalidError",
+    "PlanReport",
+    "Planned",
+    "PortInUseError",
+    "PrepareEvent",
+    "PromptTooLongError",
+    "ProtocolError",
+    "Ready",
+    "RequestError",
+    "StageFailedError",
+    "StageReport",
+    "StageSummary",
+    "Stream",
+    "Timings",
+    "Usage",
+    "UsageError",
+    "WireError",
+    "WireVersionError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        for home in _HOMES:
+            names = vars(importlib.import_module(f"{__name__}.{home}"))
+            if name in names:
+                return names[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,288 @@
+"""The client for an event loop: the same names as `layerline.client`, with `await` and `async for`.
+
+Thin: what is asked, read and raised is in `layerline.calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+
+import grpc
+import grpc.aio
+
+from layerline import calls
+from layerline.errors import NoCoordinatorError
+from layerline.plan import ManualStage
+from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
+from layerline.request_options import (
+    GenerateOptions,
+    GivenMessage,
+    chat_request,
+    generate_request,
+    plan_request,
+)
+from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.rpc.channels import open_channel
+from layerline.rpc.v1 import coordinator_pb2_grpc
+
+Reply = TypeVar("Reply")
+Item = TypeVar("Item")
+End = TypeVar("End")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Connection:
+    channel: grpc.aio.Channel
+    stub: Any
+    address: str
+    facts: CoordinatorFacts
+
+
+class AsyncStream(Generic[Item, End]):
+    """Items as they are made. `finished` is set at the end.
+
+    Leaving early, by `break`, `close`, cancellation or the end of an `async with`, cancels the request on
+    every node. The request is made when the first item is asked for.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[_Connection]], call: calls.StreamCall[Item, End]) -> None:
+        self._closed = False
+        self._opened: Any = None
+        self._connect = connect
+        self._call = call
+        self._address = ""
+
+    @property
+    def finished(self) -> End | None:
+        """How the stream ended; None while it has not."""
+        return self._call.reader.finished
+
+    def __aiter__(self) -> AsyncStream[Item, End]:
+        return self
+
+    async def __anext__(self) -> Item:
+        """The next item; raises the LayerlineError that ended the stream."""
+        while True:
+            item = self._call.reader.read(await self._next_message())
+            if item is not None:
+                return item
+
+    async def _next_message(self) -> Any:
+        if self._closed:
+            raise StopAsyncIteration
+        try:
+            if self._opened is None:
+                await self._open()
+            message = await self._opened.read()
+        except grpc.RpcError as failure:
+            raise calls.failure_of(failure, self._address) from failure
+        except asyncio.CancelledError:
+            if self._closed:  # by `close`, while another task waited here
+                raise StopAsyncIteration from None
+            self.close()
+            raise
+        if message is grpc.aio.EOF:
+            calls.require_finished(self._call.reader, calls.peer_at(self._address))
+            raise StopAsyncIteration
+        return message
+
+    async def _open(self) -> None:
+        connection = await self._connect()
+        self._address = connection.address
+        self._opened = getattr(connection.stub, self._call.method)(self._call.message)
+
+    def close(self) -> None:
+        """Cancels what is not finished; safe to repeat."""
+        self._closed = True
+        if self._opened is not None:
+            self._opened.cancel()
+
+    async def __aenter__(self) -> AsyncStream[Item, End]:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """Speaks with a coordinator: the one at `address` ("host:port"), or the one that mDNS finds.
+
+    It connects on first use. Every method raises a LayerlineError that says what happened and what to do.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        self._wanted = None if address is None else calls.checked_address(address)
+        self._lock = asyncio.Lock()
+        self._connection: _Connection | None = None
+        self._closed = False
+
+    @overload
+    def chat(
+        self, messages: Iterable[GivenMessage], *, stream: Literal[True], **options: Unpack[GenerateOptions]
+    ) -> AsyncStream[Piece, Finished]: ...
+    @overload
+    def chat(
+        self,
+        messages: Iterable[GivenMessage],
+        *,
+        stream: Literal[False] = False,
+        **options: Unpack[GenerateOptions],
+    ) -> Coroutine[Any, Any, Completion]: ...
+    def chat(
+        self, messages: Iterable[GivenMessage], *, stream: bool = False, **options: Unpack[GenerateOptions]
+    ) -> Coroutine[Any, Any, Completion] | AsyncStream[Piece, Finished]:
+        """The next turn of a chat: `await` it whole, or `async for` over it with `stream=True`."""
+        return self._answer(chat_request(messages, options), stream)
+
+    @overload
+    def generate(
+        self,
+        prompt: str | None = None,
+        *,
+        token_ids: Iterable[int] | None = None,
+        stream: Literal[True],
+        **options: Unpack[GenerateOptions],
+    ) -> AsyncStream[Piece, Finished]: ...
+    @overload
+    def generate(
+        self,
+        prompt: str | None = None,
+        *,
+        token_ids: Iterable[int] | None = None,
+        stream: Literal[False] = False,
+        **options: Unpack[GenerateOptions],
+    ) -> Coroutine[Any, Any, Completion]: ...
+    def generate(
+        self,
+        prompt: str | None = None,
+        *,
+        token_ids: Iterable[int] | None = None,
+        stream: bool = False,
+        **options: Unpack[GenerateOptions],
+    ) -> Coroutine[Any, Any, Completion] | AsyncStream[Piece, Finished]:
+        """What follows raw text or token ids; no chat template is used."""
+        return self._answer(generate_request(prompt, token_ids, options), stream)
+
+    async def describe(self) -> CoordinatorFacts:
+        """Who the coordinator is, and which model it has loaded."""
+        return await self._ask(calls.describe())
+
+    async def nodes(self) -> NodesReport:
+        """Every node found, also those that cannot be used, with why."""
+        return await self._ask(calls.nodes())
+
+    async def models(self) -> ModelsReport:
+        """Every model that a node has."""
+        return await self._ask(calls.models())
+
+    async def plan(
+        self,
+        model: str,
+        *,
+        dtype: str = "bfloat16",
+        context_tokens: int = 0,
+        layers: Sequence[ManualStage] = (),
+    ) -> PlanReport:
+        """Who would hold which layers of `model`, and why; loads nothing."""
+        return await self._ask(calls.plan(plan_request(model, dtype, context_tokens, layers)))
+
+    def prepare(
+        self,
+        model: str,
+        *,
+        dtype: str = "bfloat16",
+        context_tokens: int = 0,
+        layers: Sequence[ManualStage] = (),
+    ) -> AsyncStream[PrepareEvent, Ready]:
+        """Loads `model` if it is not loaded; the stream tells how far each node is, until Ready."""
+        call = calls.prepare(plan_request(model, dtype, context_tokens, layers))
+        return AsyncStream(self._connected, call)
+
+    async def connect(self) -> CoordinatorFacts:
+        """Finds and greets the coordinator now rather than on first use."""
+        return (await self._connected()).facts
+
+    async def close(self) -> None:
+        """Ends the connection, and with it every stream that is not finished; safe to repeat."""
+        self._closed = True
+        async with self._lock:
+            if self._connection is not None:
+                await self._connection.channel.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        await self.close()
+
+    def _answer(
+        self, request: GenerateRequest, stream: bool
+    ) -> Coroutine[Any, Any, Completion] | AsyncStream[Piece, Finished]:
+        answer = AsyncStream(self._connected, calls.generate(request))
+        return answer if stream else _whole(answer)
+
+    async def _ask(self, call: calls.UnaryCall[Reply]) -> Reply:
+        connection = await self._connected()
+        try:
+            reply = await getattr(connection.stub, call.method)(call.message, timeout=call.timeout_s)
+        except grpc.RpcError as failure:
+            raise calls.failure_of(failure, connection.address) from failure
+        return call.read(reply)
+
+    async def _connected(self) -> _Connection:
+        calls.require_open(self._closed)
+        async with self._lock:
+            if self._connection is None:
+                addresses = (self._wanted,) if self._wanted is not None else await _find_addresses()
+                self._connection = await _connect(addresses)
+            return self._connection
+
+
+async def _whole(answer: AsyncStream[Piece, Finished]) -> Completion:
+    async with answer:
+        pieces = [piece async for piece in answer]
+    return calls.completion(pieces, answer.finished)
+
+
+async def _find_addresses() -> tuple[str, ...]:
+    from layerline.coordinator_search import find_coordinator  # noqa: PLC0415 - zeroconf only where it is used
+
+    return (await find_coordinator(calls.SEARCH_TIMEOUT_S)).addresses
+
+
+async def _connect(addresses: Sequence[str]) -> _Connection:
+    """A connection to the first address that answers, tried one after the other until the deadline."""
+    clock = asyncio.get_running_loop().time
+    deadline_s = clock() + calls.CONNECT_TIMEOUT_S
+    silences: list[NoCoordinatorError] = []
+    for address in addresses:
+        channel = open_channel(address)
+        try:
+            return await _greet(channel, address, max(0.0, deadline_s - clock()))
+        except NoCoordinatorError as silence:
+            await channel.close()
+            silences.append(silence)
+        except BaseException:
+            await channel.close()
+            raise
+    raise calls.unreachable(silences)
+
+
+async def _greet(channel: grpc.aio.Channel, address: str, timeout_s: float) -> _Connection:
+    stub: Any = coordinator_pb2_grpc.CoordinatorStub(channel)
+    call = calls.describe()
+    try:
+        reply = await stub.Describe(call.message, timeout=timeout_s)
+    except grpc.RpcError as failure:
+        raise calls.greeting_failure(failure, address) from failure
+    facts = call.read(reply)
+    calls.require_wire_version(facts, address)
+    return _Connection(channel=channel, stub=stub, address=address, facts=facts)

@@ -1,0 +1,220 @@
+"""What both clients share: calls with their deadlines, readers of replies, and what a failure means.
+
+Knows the messages, and nothing of how a call is made: `layerline.client` makes them on a blocking channel,
+`layerline.async_client` on an event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import Message as WireMessage
+
+from layerline.addresses import split_address
+from layerline.errors import (
+    DeadlineError,
+    LayerlineError,
+    NoCoordinatorError,
+    ProtocolError,
+    RequestError,
+    UsageError,
+    WireVersionError,
+)
+from layerline.plan import PlanRequest
+from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
+from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.rpc.convert import from_message, from_union, to_message
+from layerline.rpc.convert_requests import generate_to_message
+from layerline.rpc.status import DETAIL_KEY, error_from_rpc
+from layerline.rpc.v1 import coordinator_pb2, node_pb2
+from layerline.version import WIRE_VERSION
+
+SEARCH_TIMEOUT_S = 3.0
+CONNECT_TIMEOUT_S = 5.0
+UNARY_TIMEOUT_S = 30.0
+PLAN_TIMEOUT_S = 600.0  # a node reads through a model's files when it meets them first
+
+HOW_TO_START = "Start one with `layerline coordinator --model REF`, or name the address of one."
+
+Reply = TypeVar("Reply")
+Item = TypeVar("Item")
+End = TypeVar("End")
+Item_co = TypeVar("Item_co", covariant=True)
+End_co = TypeVar("End_co", covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnaryCall(Generic[Reply]):
+    """One question with one answer: the method of the service, its message, and the noun that comes back."""
+
+    method: str
+    message: WireMessage
+    reply: type[Reply]
+    timeout_s: float = UNARY_TIMEOUT_S
+
+    def read(self, message: WireMessage) -> Reply:
+        """The noun in the reply."""
+        return from_message(self.reply, message)
+
+
+class Reader(Protocol[Item_co, End_co]):
+    """Makes items of a stream's messages. `finished` is what the stream ends with, None until it came."""
+
+    @property
+    def finished(self) -> End_co | None: ...
+
+    def read(self, message: WireMessage) -> Item_co | None:
+        """The item in `message`, None if it only ends the stream."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamCall(Generic[Item, End]):
+    """One question with a stream of answers. It has no deadline: the channel's keepalive watches it."""
+
+    method: str
+    message: WireMessage
+    reader: Reader[Item, End]
+
+
+class AnswerReader:
+    """Pieces of an answer, and how it finished."""
+
+    def __init__(self) -> None:
+        self.finished: Finished | None = None
+
+    def read(self, message: WireMessage) -> Piece | None:
+        """The piece in `message`, None if it says how the answer finished."""
+        event: Piece | Finished = from_union(Piece | Finished, message)
+        if isinstance(event, Piece):
+            return event
+        self.finished = event
+        return None
+
+
+class PrepareReader:
+    """What happens while a model is made ready; the last event is also what the stream finishes with."""
+
+    def __init__(self) -> None:
+        self.finished: Ready | None = None
+
+    def read(self, message: WireMessage) -> PrepareEvent:
+        """The event in `message`."""
+        event: PrepareEvent = from_union(PrepareEvent, message)
+        if isinstance(event, Ready):
+            self.finished = event
+        return event
+
+
+def describe() -> UnaryCall[CoordinatorFacts]:
+    """Who the coordinator is; the first call on every connection."""
+    message = node_pb2.DescribeRequest(wire_version=WIRE_VERSION)
+    return UnaryCall(method="Describe", message=message, reply=CoordinatorFacts, timeout_s=CONNECT_TIMEOUT_S)
+
+
+def nodes() -> UnaryCall[NodesReport]:
+    """Every node found."""
+    return UnaryCall(method="Nodes", message=coordinator_pb2.NodesRequest(), reply=NodesReport)
+
+
+def models() -> UnaryCall[ModelsReport]:
+    """Every model that a node has."""
+    return UnaryCall(method="Models", message=coordinator_pb2.ModelsRequest(), reply=ModelsReport)
+
+
+def plan(request: PlanRequest) -> UnaryCall[PlanReport]:
+    """Who would hold what."""
+    message = to_message(request, coordinator_pb2.PlanRequest)
+    return UnaryCall(method="Plan", message=message, reply=PlanReport, timeout_s=PLAN_TIMEOUT_S)
+
+
+def prepare(request: PlanRequest) -> StreamCall[PrepareEvent, Ready]:
+    """Loads a model."""
+    message = to_message(request, coordinator_pb2.PlanRequest)
+    return StreamCall(method="Prepare", message=message, reader=PrepareReader())
+
+
+def generate(request: GenerateRequest) -> StreamCall[Piece, Finished]:
+    """Answers a request."""
+    return StreamCall(method="Generate", message=generate_to_message(request), reader=AnswerReader())
+
+
+def completion(pieces: Iterable[Piece], finished: Finished | None) -> Completion:
+    """The whole answer, once its stream has ended."""
+    assert finished is not None, "a stream ends with what finished it, or with an error"
+    return Completion.joined(tuple(pieces), finished)
+
+
+def require_finished(reader: Reader[object, object], peer: str) -> None:
+    """Refuses a stream that ended without saying how."""
+    if reader.finished is None:
+        raise ProtocolError(f"{peer} ended a stream without finishing it.", remedy="Check its log.")
+
+
+def checked_address(address: str) -> str:
+    """`address` if it can be one: host:port, [v6]:port or unix:path."""
+    if not isinstance(address, str):
+        raise UsageError(f"A coordinator's address must be text like HOST:PORT, not {address!r:.80}.")
+    if address.startswith("unix:") and len(address) > len("unix:"):
+        return address
+    try:
+        split_address(address)
+    except ValueError as error:
+        raise UsageError(f"This is no address of a coordinator: {error}.") from error
+    return address
+
+
+def peer_at(address: str) -> str:
+    """How sentences name the coordinator at `address`."""
+    return "The coordinator of this process" if address.startswith("unix:") else f"The coordinator at {address}"
+
+
+def require_wire_version(facts: CoordinatorFacts, address: str) -> None:
+    """Refuses a coordinator that speaks another wire version."""
+    if facts.wire_version != WIRE_VERSION:
+        raise WireVersionError(
+            f"{peer_at(address)} speaks wire version {facts.wire_version} (layerline {facts.version}),"
+            f" and this process speaks {WIRE_VERSION}.",
+            remedy="Install the same version of layerline on both.",
+        )
+
+
+def require_open(closed: bool) -> None:
+    """Refuses the use of a client that was closed."""
+    if closed:
+        raise UsageError("The client is closed.", remedy="Make a new one.")
+
+
+def greeting_failure(failure: grpc.RpcError, address: str) -> LayerlineError:
+    """What the failure of the first call on a connection means: NoCoordinatorError if nobody is there."""
+    silences = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    if not _is_from_grpc(failure) or failure.code() not in silences:
+        return failure_of(failure, address)
+    why = failure.details() or failure.code().name
+    return NoCoordinatorError(f"No coordinator answers at {address} ({why}).", remedy=HOW_TO_START)
+
+
+def unreachable(silences: Sequence[NoCoordinatorError]) -> NoCoordinatorError:
+    """The error for a coordinator none of whose addresses answered."""
+    return NoCoordinatorError(" ".join(silence.message for silence in silences), remedy=HOW_TO_START)
+
+
+def failure_of(failure: grpc.RpcError, address: str) -> LayerlineError:
+    """What the failure of a call to a coordinator that answered before means."""
+    peer, code = peer_at(address), failure.code()
+    if _is_from_grpc(failure):
+        if code is grpc.StatusCode.UNAVAILABLE:
+            details = failure.details() or "no details"
+            return NoCoordinatorError(f"{peer} is gone ({details}).", remedy="Check that its process runs.")
+        if code is grpc.StatusCode.CANCELLED:
+            return RequestError("The request was cancelled.", remedy="Ask again.")
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DeadlineError(f"{peer} did not answer in time.", remedy="Check that it is not frozen.")
+    return error_from_rpc(failure, peer=peer)
+
+
+def _is_from_grpc(failure: grpc.RpcError) -> bool:
+    metadata: Any = failure.trailing_metadata() or ()  # pairs; typeshed's stubs have no class that says so
+    return all(key != DETAIL_KEY for key, _ in metadata)

@@ -1,0 +1,121 @@
+"""Looks for running coordinators by mDNS.
+
+Owns the sockets of one search, which end with it. An advert is a hint where to ask; junk ones are skipped.
+Kept apart so that a client that was given an address never loads zeroconf.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zeroconf import IPVersion, ServiceStateChange, Zeroconf
+from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
+
+from layerline.calls import HOW_TO_START
+from layerline.errors import NoCoordinatorError, WireVersionError
+from layerline.interfaces import usable_addresses
+from layerline.mdns import COORDINATOR_TYPE, CoordinatorAdvert
+from layerline.version import WIRE_VERSION
+
+MAX_SERVICES = 64  # more than that is no LAN of ours but somebody's flood
+RESOLVE_TIMEOUT_MS = 2_000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """The coordinators that answered, in the order in which they did, and the interfaces that were searched."""
+
+    adverts: tuple[CoordinatorAdvert, ...]
+    searched: tuple[str, ...]
+
+    def speakable(self) -> tuple[CoordinatorAdvert, ...]:
+        """Those of this wire version."""
+        return tuple(advert for advert in self.adverts if advert.wire_version == WIRE_VERSION)
+
+
+async def search_coordinators(timeout_s: float, enough: Callable[[CoordinatorAdvert], bool]) -> Found:
+    """Every coordinator that answers within `timeout_s`, or until one is `enough`."""
+    searched = tuple(str(address) for address in usable_addresses())
+    search = _Search(enough)
+    try:
+        zeroconf = _open_zeroconf()
+    except OSError as error:
+        log.warning("mDNS cannot be used: %s", error)
+        return Found(adverts=(), searched=searched)
+    try:
+        await search.run(zeroconf, timeout_s)
+    finally:
+        await zeroconf.async_close()
+    return Found(adverts=tuple(search.adverts), searched=searched)
+
+
+async def find_coordinator(timeout_s: float) -> CoordinatorAdvert:
+    """The first coordinator of this wire version that answers; NoCoordinatorError says where it was looked for."""
+    found = await search_coordinators(timeout_s, lambda advert: advert.wire_version == WIRE_VERSION)
+    for advert in found.speakable():
+        return advert
+    for advert in found.adverts:
+        raise WireVersionError(
+            f"Coordinator {advert.name} speaks wire version {advert.wire_version},"
+            f" and this process speaks {WIRE_VERSION}.",
+            remedy="Install the same version of layerline on both.",
+        )
+    raise NoCoordinatorError(
+        f"No coordinator answered within {timeout_s:g} s to an mDNS search for {COORDINATOR_TYPE}"
+        f" on {', '.join(found.searched) or 'no interface at all'}.",
+        remedy=HOW_TO_START,
+    )
+
+
+class _Search:
+    """Adverts as they come in; `run` ends when one is enough or the time is up."""
+
+    def __init__(self, enough: Callable[[CoordinatorAdvert], bool]) -> None:
+        self.adverts: list[CoordinatorAdvert] = []
+        self._enough = enough
+        self._done = asyncio.Event()
+        self._resolving: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self, zeroconf: AsyncZeroconf, timeout_s: float) -> None:
+        browser = AsyncServiceBrowser(zeroconf.zeroconf, COORDINATOR_TYPE, handlers=[self._on_change])
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._done.wait()
+        except TimeoutError:
+            pass
+        finally:
+            await browser.async_cancel()
+            for task in self._resolving.values():
+                task.cancel()
+            await asyncio.gather(*self._resolving.values(), return_exceptions=True)
+
+    def _on_change(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
+        if state_change is ServiceStateChange.Removed or name in self._resolving:
+            return
+        if len(self._resolving) < MAX_SERVICES:
+            self._resolving[name] = asyncio.ensure_future(self._resolve(zeroconf, service_type, name))
+
+    async def _resolve(self, zeroconf: Zeroconf, service_type: str, name: str) -> None:
+        service = AsyncServiceInfo(service_type, name)
+        if not await service.async_request(zeroconf, RESOLVE_TIMEOUT_MS):
+            return
+        try:
+            advert = CoordinatorAdvert.from_service(service)
+        except ValueError as error:
+            log.warning("The mDNS record of %r is junk: %s", name, error)
+            return
+        self.adverts.append(advert)
+        if self._enough(advert):
+            self._done.set()
+
+
+def _open_zeroconf() -> AsyncZeroconf:
+    try:
+        return AsyncZeroconf(ip_version=IPVersion.All)
+    except OSError:  # a machine without IPv6
+        return AsyncZeroconf(ip_version=IPVersion.V4Only)
