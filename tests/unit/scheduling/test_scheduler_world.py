@@ -153,8 +153,5 @@ class SchedulerWorld(RuleBasedStateMachine):
             assert tokens == whole[: len(tokens)]
 
 
-SchedulerWorld.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-
-
-class TestSchedulerWorld(SchedulerWorld.TestCase):  # type: ignore[misc,name-defined]  # made by hypothesis
-    pass
+TestSchedulerWorld = SchedulerWorld.TestCase
+TestSchedulerWorld.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

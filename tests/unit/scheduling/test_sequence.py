@@ -19,10 +19,10 @@ def test_only_the_span_that_ends_the_log_asks_for_a_token() -> None:
     chunked = sequence(5, 6, 7, 8, 9)
     first, first_ids = chunked.issue(3, page_tokens=2)
     assert (first.start, first.count, first.sampling, first_ids) == (0, 3, None, [5, 6, 7])
-    assert chunked.state == "prefilling"
+    states: list[str] = [chunked.state]
     last, last_ids = chunked.issue(2, page_tokens=2)
     assert (last.start, last.count, last.sampling, last_ids) == (3, 2, Sampling(), [8, 9])
-    assert chunked.state == "decoding"
+    assert [*states, chunked.state] == ["prefilling", "decoding"]
 
 
 def test_a_span_has_every_page_up_to_its_last_row() -> None:

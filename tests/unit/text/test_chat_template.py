@@ -48,14 +48,14 @@ async def test_renders_as_transformers_does(name: str, add_generation_prompt: bo
     async with chat_of(TEMPLATES[name]) as chat:
         for messages in CHATS.values():
             plain = [{"role": message.role, "content": message.content} for message in messages]
-            expected, _ = render_jinja_template(
+            expected = render_jinja_template(
                 [plain],
                 chat_template=TEMPLATES[name],
                 add_generation_prompt=add_generation_prompt,
                 bos_token=BOS,
                 eos_token=END,
             )
-            assert await chat.render(messages, add_generation_prompt=add_generation_prompt) == expected[0]
+            assert await chat.render(messages, add_generation_prompt=add_generation_prompt) == expected[0][0]
 
 
 async def test_the_templates_own_system_prompt_is_kept() -> None:
