@@ -61,7 +61,12 @@ async def find_model(reference: str, members: Sequence[Member], on_progress: OnP
 
 async def _own_card(path: Path, name: str, on_progress: OnProgress) -> ModelCard:
     cache = CardCache(platformdirs.user_cache_path("layerline") / "cards")
-    return await asyncio.to_thread(cache.card, path, name, lambda done, total: on_progress("", done, total))
+    loop = asyncio.get_running_loop()
+
+    def progressed(done_bytes: int, total_bytes: int) -> None:  # called from the threads that hash
+        loop.call_soon_threadsafe(on_progress, "", done_bytes, total_bytes)
+
+    return await asyncio.to_thread(cache.card, path, name, progressed)
 
 
 async def _card(member: Member, listed: str, on_progress: OnProgress) -> ModelCard:
