@@ -1,0 +1,110 @@
+"""The browser over real zeroconf on the loopback interface, beside junk, and where mDNS cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from uuid import uuid4
+
+import pytest
+from zeroconf import IPVersion, ServiceInfo
+from zeroconf.asyncio import AsyncZeroconf
+
+from coordinator.discovery.browser import Browser
+from layerline.interfaces import InterfaceAddress
+from layerline.mdns import SERVICE_TYPE, Advert
+from layerline.mdns_sockets import open_zeroconf
+from tests.fakes.lookout import advert
+
+DEADLINE_S = 10.0
+
+
+def on_loopback() -> AsyncZeroconf:
+    return AsyncZeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
+
+
+def browser() -> Browser:
+    loopback = InterfaceAddress(interface="lo", host="127.0.0.1", loopback=True)
+    return Browser(open_sockets=on_loopback, list_addresses=lambda: (loopback,))
+
+
+@pytest.fixture
+async def announcer() -> AsyncIterator[AsyncZeroconf]:
+    zeroconf = on_loopback()
+    yield zeroconf
+    await zeroconf.async_close()
+
+
+async def announce(announcer: AsyncZeroconf, service: ServiceInfo) -> None:
+    """Announces without the probing that real nodes do, which takes a second and a half."""
+    await announcer.async_register_service(service, cooperating_responders=True)
+
+
+async def until(found: Browser, condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            changed = found.changed
+            if condition():
+                return
+            await changed.wait()
+
+
+def unique(name: str) -> Advert:
+    """An advert that no other test run on this machine makes."""
+    return advert(name, "127.0.0.1:7070", node_id=f"test-{uuid4().hex[:16]}")
+
+
+async def test_adverts_come_change_and_go_and_junk_is_told_apart(announcer: AsyncZeroconf):
+    junk = ServiceInfo(
+        SERVICE_TYPE,
+        f"junk-{uuid4().hex[:16]}.{SERVICE_TYPE}",
+        port=0,
+        parsed_addresses=["127.0.0.1"],
+        properties={b"\xff": b"\xfe"},
+        server="junk.local.",
+    )
+    node = unique("kitchen")
+    async with browser() as found:
+        assert found.searched == ("lo (127.0.0.1)",)
+        await announce(announcer, junk)
+        await announce(announcer, node.to_service())
+        await until(found, lambda: node in found.adverts)
+        assert found.newest_s > found.opened_s
+        await until(found, lambda: any("not UTF-8" in reason for reason in found.junk[1]))
+
+        renamed = advert("parlour", *node.addresses, node_id=node.node_id)
+        await announcer.async_update_service(renamed.to_service())
+        await until(found, lambda: renamed in found.adverts)
+        assert node not in found.adverts
+
+        await announcer.async_unregister_service(renamed.to_service())
+        await until(found, lambda: renamed not in found.adverts)
+
+
+async def test_without_mdns_nothing_is_found_and_the_reason_is_kept():
+    def refuse() -> AsyncZeroconf:
+        raise OSError("port 5353 is taken")
+
+    async with Browser(open_sockets=refuse) as found:
+        assert (found.failure, found.adverts, found.searched) == ("port 5353 is taken", (), ())
+
+
+def test_every_reason_why_sockets_cannot_be_opened_is_named():
+    def refuse(family: IPVersion) -> AsyncZeroconf:
+        raise OSError(f"no {family.name}")
+
+    with pytest.raises(OSError, match="no All; no V4Only; no V6Only"):
+        open_zeroconf(refuse)
+
+
+async def test_a_machine_with_one_family_uses_that():
+    tried = []
+
+    def only_ipv4(family: IPVersion) -> AsyncZeroconf:
+        tried.append(family)
+        if family is not IPVersion.V4Only:
+            raise RuntimeError("No interfaces to listen on")
+        return on_loopback()
+
+    await open_zeroconf(only_ipv4).async_close()
+    assert tried == [IPVersion.All, IPVersion.V4Only]

@@ -1,0 +1,231 @@
+"""The search for nodes, in virtual time, over adverts and answers that are made up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from coordinator.discovery.asking import ADDRESS_DEADLINE_S, STAGGER_S, Describe, ask
+from coordinator.discovery.finder import Finder
+from coordinator.discovery.membership import LONGEST_S, NONE_FOUND_S, QUIET_S, Answered, Lead, Unanswered
+from layerline.errors import NodeUnreachableError, UsageError
+from layerline.facts import NodeFacts
+from tests.fakes.lookout import FakeLookout, advert
+from tests.fakes.virtual_time import run_in_virtual_time
+from tests.fakes.worlds import node
+
+SILENT = 1e9
+Says = NodeFacts | str | float  # facts, a refusal, or silence for so many seconds and then facts of "late"
+
+
+def describe_as(world: Mapping[str, Says], asked: list[str] | None = None) -> Describe:
+    """Answers as `world` says; any other address is refused."""
+
+    async def describe(address: str) -> NodeFacts:
+        if asked is not None:
+            asked.append(address)
+        says = world.get(address, "connection refused")
+        if isinstance(says, str):
+            raise NodeUnreachableError(f"{address}: {says}")
+        if isinstance(says, float):
+            await asyncio.sleep(says)
+            return node("late")
+        return says
+
+    return describe
+
+
+def finder(lookout: FakeLookout, world: Mapping[str, Says], *by_hand: str) -> Finder:
+    return Finder(lookout, by_hand, describe_as(world), coordinator="desk/1")
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def test_nodes_are_found_by_mdns_and_by_hand():
+    async def search() -> None:
+        lookout = FakeLookout(advert("a"))
+        found = finder(lookout, {"a.lan:7070": node("a"), "far:1": node("far")}, "far:1")
+        assert [(m.name, m.address, m.unusable) for m in await found.members()] == [
+            ("a", "a.lan:7070", ""),
+            ("far", "far:1", ""),
+        ]
+        assert now_s() - lookout.opened_s == pytest.approx(QUIET_S)
+        assert found.searched == ("eth0 (10.0.0.1)", "lo (127.0.0.1)", "far:1")
+
+    run_in_virtual_time(search())
+
+
+def test_a_node_that_appears_during_the_search_is_found():
+    async def search() -> None:
+        lookout = FakeLookout(advert("a"))
+        found = finder(lookout, {"a.lan:7070": node("a"), "b.lan:7070": node("b")})
+        asyncio.get_running_loop().call_later(0.5, lookout.appear, advert("b"))
+        assert [member.name for member in await found.members()] == ["a", "b"]
+        assert now_s() - lookout.opened_s == pytest.approx(0.5 + QUIET_S)
+
+    run_in_virtual_time(search())
+
+
+def test_a_long_open_lookout_answers_at_once():
+    async def search() -> None:
+        lookout = FakeLookout(advert("a"))
+        await asyncio.sleep(60)
+        began_s = now_s()
+        assert len(await finder(lookout, {"a.lan:7070": node("a")}).members()) == 1
+        assert now_s() == began_s
+
+    run_in_virtual_time(search())
+
+
+def test_a_node_that_is_starting_is_waited_for():
+    async def search() -> None:
+        facts = {"a.lan:7070": node("a", state="starting")}
+        asyncio.get_running_loop().call_later(2.0, facts.update, {"a.lan:7070": node("a")})
+        (member,) = await finder(FakeLookout(advert("a")), facts).members()
+        assert member.unusable == ""
+
+    run_in_virtual_time(search())
+
+
+def test_a_node_that_never_gets_ready_is_not_waited_for_for_ever():
+    async def search() -> None:
+        lookout = FakeLookout(advert("a"))
+        (member,) = await finder(lookout, {"a.lan:7070": node("a", state="starting")}).members()
+        assert "measures" in member.unusable
+        assert now_s() - lookout.opened_s == pytest.approx(LONGEST_S)
+
+    run_in_virtual_time(search())
+
+
+def test_a_goodbye_does_not_unmake_a_node_that_answered():
+    async def search() -> None:
+        lookout = FakeLookout(advert("a"))
+        asyncio.get_running_loop().call_later(0.3, lookout.show)
+        assert [m.name for m in await finder(lookout, {"a.lan:7070": node("a")}).members()] == ["a"]
+
+    run_in_virtual_time(search())
+
+
+def test_two_searches_may_share_a_lookout():
+    async def search() -> None:
+        lookout = FakeLookout(advert("a"))
+        found = finder(lookout, {"a.lan:7070": node("a"), "b.lan:7070": node("b")})
+        asyncio.get_running_loop().call_later(0.5, lookout.appear, advert("b"))
+        one, other = await asyncio.gather(found.members(), found.members())
+        assert one == other
+        assert len(one) == 2
+
+    run_in_virtual_time(search())
+
+
+def test_leaving_a_search_leaves_no_task_behind():
+    async def search() -> None:
+        searching = finder(FakeLookout(advert("a")), {"a.lan:7070": SILENT}).members()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await searching
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run_in_virtual_time(search())
+
+
+def test_nothing_found_says_where_was_looked_and_what_to_do():
+    async def search() -> None:
+        lookout = FakeLookout()
+        found = finder(lookout, {}, "10.0.0.9:7070")
+        members = await found.members()
+        assert now_s() - lookout.opened_s == pytest.approx(NONE_FOUND_S)
+        error = found.nothing_found(members)
+        assert "10.0.0.9:7070: it does not answer on 10.0.0.9:7070 (connection refused)" in error.message
+        assert "by mDNS on eth0 (10.0.0.1), lo (127.0.0.1)" in error.message
+        assert "layerline node" in error.remedy
+        assert "--node HOST:PORT" in error.remedy
+
+    run_in_virtual_time(search())
+
+
+@pytest.mark.parametrize(
+    ("make_lookout", "sentence"),
+    [
+        (FakeLookout, "No node was found. Nodes were looked for by mDNS on eth0 (10.0.0.1), lo (127.0.0.1)."),
+        (lambda: FakeLookout(failure="port 5353 is taken"), "mDNS cannot be used on this machine: port 5353 is taken."),
+        (lambda: FakeLookout(junk_reasons=("'x': its port is 0",)), "1 mDNS record was passed over as junk"),
+        (lambda: FakeLookout(junk_reasons=("'x': its port is 0", "'y': no name")), "'x': its port is 0; 'y': no name."),
+    ],
+)
+def test_nothing_found_tells_of_what_went_wrong_with_mdns(make_lookout: Callable[[], FakeLookout], sentence: str):
+    async def search() -> None:
+        found = finder(make_lookout(), {})
+        assert sentence in found.nothing_found(await found.members()).message
+
+    run_in_virtual_time(search())
+
+
+def test_nothing_usable_tells_why_for_each_node():
+    async def search() -> None:
+        found = finder(FakeLookout(advert("a")), {"a.lan:7070": node("a", state="draining")})
+        assert "No node can be used. a: it is shutting down." in found.nothing_found(await found.members()).message
+
+    run_in_virtual_time(search())
+
+
+@pytest.mark.parametrize("address", ["desk", "desk:0", "fe80::1:7070"])
+def test_an_address_by_hand_that_is_none_is_refused(address: str):
+    async def search() -> None:
+        with pytest.raises(UsageError, match="--node"):
+            finder(FakeLookout(), {}, address)
+
+    run_in_virtual_time(search())
+
+
+LEAD = Lead.of_advert(advert("a", "x:1", "x:2", "x:3"))
+
+
+def test_the_first_address_that_answers_wins():
+    async def search() -> None:
+        asked: list[str] = []
+        outcome = await ask(LEAD, describe_as({"x:2": node("a"), "x:3": node("a")}, asked))
+        assert outcome == Answered(address="x:2", facts=node("a"))
+        assert asked == ["x:1", "x:2"]
+
+    run_in_virtual_time(search())
+
+
+def test_a_silent_address_holds_up_the_next_for_a_moment_only():
+    async def search() -> None:
+        began_s = now_s()
+        outcome = await ask(LEAD, describe_as({"x:1": SILENT, "x:2": node("a")}))
+        assert isinstance(outcome, Answered)
+        assert outcome.address == "x:2"
+        assert now_s() - began_s == pytest.approx(STAGGER_S)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run_in_virtual_time(search())
+
+
+def test_a_slow_first_address_may_still_win():
+    async def search() -> None:
+        lead = Lead.by_hand("slow:1")
+        outcome = await ask(lead, describe_as({"slow:1": 1.5}))
+        assert outcome == Answered(address="slow:1", facts=node("late"))
+
+    run_in_virtual_time(search())
+
+
+def test_when_no_address_answers_each_has_its_failure():
+    async def search() -> None:
+        began_s = now_s()
+        outcome = await ask(LEAD, describe_as({"x:1": SILENT, "x:3": node("someone-else")}))
+        assert isinstance(outcome, Unanswered)
+        assert dict(outcome.failures) == {
+            "x:1": f"no answer within {ADDRESS_DEADLINE_S:g} s",
+            "x:2": "connection refused",
+            "x:3": "another node answers there, someone-else",
+        }
+        assert now_s() - began_s == pytest.approx(ADDRESS_DEADLINE_S)
+
+    run_in_virtual_time(search())
