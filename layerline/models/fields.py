@@ -5,14 +5,19 @@ Serves config.json, the tokenizer's JSON files and GGUF metadata alike. Knows no
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from layerline.errors import ModelCorruptError
 
 REMEDY = "Fetch the model anew."
+LARGEST_NUMBER = sys.float_info.max
 
 Value = TypeVar("Value")
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which JSON's escapes can make
 
 
 class Fields:
@@ -28,14 +33,14 @@ class Fields:
     def integer(self, key: str, default: int | None = None) -> int:
         """The whole number called `key`."""
         value = self._get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 63:
             raise self.wrong(key, "a whole number")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """The finite number called `key`."""
         value = self._get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_NUMBER:
             raise self.wrong(key, "a number")
         return float(value)
 
@@ -49,8 +54,8 @@ class Fields:
     def text(self, key: str, default: str | None = None) -> str:
         """The string called `key`."""
         value = self._get(key, default)
-        if not isinstance(value, str):
-            raise self.wrong(key, "a string")
+        if not isinstance(value, str) or _SURROGATE.search(value):
+            raise self.wrong(key, "a string of whole characters")
         return value
 
     def flag(self, key: str, default: bool | None = None) -> bool:

@@ -16,6 +16,7 @@ from layerline.models.end_tokens import end_ids
 from layerline.models.fields import REMEDY, Fields
 from layerline.models.json_file import read_json, read_text
 
+MAX_VOCABULARY = 1 << 24
 TEMPLATE_NAME = "chat_template.jinja"
 
 
@@ -80,7 +81,10 @@ def _ids(fields: Fields, key: str) -> list[int]:
     """One id or a list of them; empty if there are none."""
     if key not in fields:
         return []
-    return fields.list_of(int, key) if isinstance(fields.raw(key), list) else [fields.integer(key)]
+    ids = fields.list_of(int, key) if isinstance(fields.raw(key), list) else [fields.integer(key)]
+    if not all(0 <= token_id < MAX_VOCABULARY for token_id in ids):
+        raise fields.wrong(key, f"one or more token ids below {MAX_VOCABULARY}")
+    return ids
 
 
 def _begins_with(tokenizer: Tokenizer, bos_id: int | None) -> bool:

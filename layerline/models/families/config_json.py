@@ -72,15 +72,22 @@ def _rope(config: Fields) -> RopeSpec:
     if kind == "linear":
         return RopeSpec(theta=theta, scaling="linear", factor=section.positive("factor"))
     if kind == "llama3":
-        return RopeSpec(
-            theta=theta,
-            scaling="llama3",
-            factor=section.positive("factor"),
-            low_frequency_factor=section.positive("low_freq_factor"),
-            high_frequency_factor=section.positive("high_freq_factor"),
-            original_context_tokens=section.integer("original_max_position_embeddings"),
-        )
+        return _llama3_rope(theta, section)
     raise _unsupported(config, f"rope scaling {kind!r} (it knows linear and llama3)")
+
+
+def _llama3_rope(theta: float, section: Fields) -> RopeSpec:
+    low, high = section.positive("low_freq_factor"), section.positive("high_freq_factor")
+    if low >= high:
+        raise section.wrong("high_freq_factor", "more than low_freq_factor")
+    return RopeSpec(
+        theta=theta,
+        scaling="llama3",
+        factor=section.positive("factor"),
+        low_frequency_factor=low,
+        high_frequency_factor=high,
+        original_context_tokens=int(section.positive("original_max_position_embeddings")),
+    )
 
 
 def _unsupported(config: Fields, feature: str) -> ModelUnsupportedError:

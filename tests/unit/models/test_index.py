@@ -1,0 +1,110 @@
+"""Indexing: digests that follow the weights and nothing else, cards that survive the wire, and mismatches named."""
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layerline.errors import ModelCorruptError, ModelNotFoundError
+from layerline.models.card import ModelCard
+from layerline.models.index import index_model
+from layerline.models.mismatch import describe_mismatch
+from layerline.models.read import TensorReader
+from tests.fakes.model_files import TinyModel, write_folder, write_gguf
+
+MODEL = TinyModel()
+
+
+def indexed(path: Path, name: str = "tiny") -> ModelCard:
+    return index_model(path, name, lambda done, total: None)
+
+
+def test_a_card_survives_the_wire(tmp_path: Path) -> None:
+    card = indexed(write_gguf(tmp_path / "model.gguf", MODEL))
+    assert ModelCard.from_bytes(card.to_bytes()) == card
+    assert (card.name, card.container, card.size_bytes) == ("tiny", "gguf", (tmp_path / "model.gguf").stat().st_size)
+    with pytest.raises(ValueError, match="not a model card"):
+        ModelCard.from_bytes(card.to_bytes()[:-1])
+
+
+def test_the_digest_is_of_the_weights_and_not_of_names_and_places(tmp_path: Path) -> None:
+    first = write_gguf(tmp_path / "a.gguf", MODEL)
+    padded = write_gguf(tmp_path / "b.gguf", MODEL, metadata={"general.description": "moves every offset" * 100})
+    folder = write_folder(tmp_path / "one", MODEL)
+    sharded = write_folder(tmp_path / "three", MODEL, shards=3)
+    assert indexed(first).tensors[0].offset != indexed(padded).tensors[0].offset
+    assert indexed(first, "a").digest == indexed(padded, "b").digest
+    assert indexed(folder).digest == indexed(sharded, "other").digest
+
+
+def test_one_flipped_bit_gives_another_digest_and_is_named(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", MODEL)
+    card = indexed(path)
+    entry = card.tensor("layers.1.down")
+    assert entry is not None
+    with open(path, "r+b") as file:
+        file.seek(entry.offset)
+        file.write(bytes([path.read_bytes()[entry.offset] ^ 1]))
+    changed = indexed(path)
+    assert changed.digest != card.digest
+    assert describe_mismatch(card, changed).startswith(
+        "tensor layers.1.down (blk.1.ffn_down.weight) holds other numbers"
+    )
+
+
+def test_mismatches_of_every_kind_are_described(tmp_path: Path) -> None:
+    card = indexed(write_gguf(tmp_path / "model.gguf", MODEL))
+    half = indexed(write_gguf(tmp_path / "half.gguf", MODEL, storage="F16"))
+    longer = indexed(write_gguf(tmp_path / "longer.gguf", MODEL, metadata={"llama.context_length": 512}))
+    begun = indexed(write_gguf(tmp_path / "begun.gguf", MODEL, metadata={"tokenizer.ggml.add_bos_token": True}))
+    fewer = dataclasses.replace(card, digest="other", tensors=card.tensors[1:])
+    assert describe_mismatch(card, dataclasses.replace(card, name="other")) == ""
+    assert describe_mismatch(card, half) == "tensor embedding (token_embd.weight) is stored as F32 and F16"
+    assert describe_mismatch(card, longer) == "context_tokens is 256 and 512"
+    assert describe_mismatch(card, begun) == "tokenizer add_bos is False and True"
+    assert describe_mismatch(card, fewer) == "tensor embedding is only in one of them"
+
+
+def test_progress_grows_to_the_whole(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    card = index_model(write_folder(tmp_path, MODEL, shards=2), "tiny", lambda done, total: calls.append((done, total)))
+    total = sum(entry.nbytes for entry in card.tensors)
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert calls[-1] == (total, total)
+
+
+def test_a_file_that_changes_while_it_is_indexed_is_refused(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", MODEL)
+    with pytest.raises(ModelCorruptError, match="changed while it was indexed"):
+        index_model(path, "tiny", lambda done, total: os.utime(path, ns=(0, done)))
+
+
+def test_a_file_that_shrinks_while_it_is_indexed_is_refused(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", MODEL)
+    with pytest.raises(ModelCorruptError, match=r"Tensor \S+ .* the file shrank|changed while"):
+        index_model(path, "tiny", lambda done, total: os.truncate(path, 100))
+
+
+def test_no_model_there(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"none\.gguf"):
+        indexed(tmp_path / "none.gguf")
+
+
+def test_what_transformers_saves_is_read_with_its_numbers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    fake = write_folder(tmp_path / "fake", MODEL)
+    shutil.copytree(fake, tmp_path / "saved")
+    for file in (tmp_path / "saved").glob("*.safetensors"):
+        file.unlink()
+    config = transformers.AutoConfig.from_pretrained(fake)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(tmp_path / "saved", max_shard_size="100KB")
+    card = indexed(tmp_path / "saved")
+    assert len({entry.file for entry in card.tensors}) > 1
+    with TensorReader(tmp_path / "saved", card) as reader:
+        for entry in card.tensors:
+            rows = np.concatenate([rows for _, rows in reader.blocks(entry, 50)])
+            np.testing.assert_array_equal(rows, model.state_dict()[entry.stored_name].numpy())
