@@ -35,11 +35,6 @@ class InterfaceAddress:
     def __str__(self) -> str:
         return f"{self.interface} ({self.host})"
 
-    @property
-    def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-        """The address without its scope."""
-        return ipaddress.ip_address(self.host.partition("%")[0])
-
 
 def usable_addresses() -> tuple[InterfaceAddress, ...]:
     """Every address of every interface that is up: IPv4, IPv6, link-local IPv6, loopback, in that order."""
@@ -48,20 +43,26 @@ def usable_addresses() -> tuple[InterfaceAddress, ...]:
 
 
 def addresses_of(interfaces: Mapping[str, Sequence[RawAddress]]) -> tuple[InterfaceAddress, ...]:
-    """The usable addresses among those of `interfaces`, by name of interface; psutil's order breaks ties."""
+    """The usable addresses among those of `interfaces` (by name), those that others reach best first."""
     found = []
     for interface, raw_addresses in interfaces.items():
         for raw in raw_addresses:
             address = _usable(interface, raw)
             if address is not None:
                 found.append(address)
-    return tuple(sorted(found, key=_rank))
+    return tuple(sorted(found, key=lambda address: reach_rank(address.host)))
 
 
 def advertised_hosts(addresses: Sequence[InterfaceAddress]) -> tuple[str, ...]:
     """The hosts to tell others: loopback only where there is no network, as others have a loopback too."""
     outward = tuple(address.host for address in addresses if not address.loopback)
     return outward or tuple(address.host for address in addresses)
+
+
+def reach_rank(host: str) -> tuple[bool, bool, bool]:
+    """Sorts addresses by how well others reach them: IPv4, IPv6, link-local, loopback."""
+    ip = ipaddress.ip_address(host.partition("%")[0])
+    return ip.is_loopback, ip.is_link_local, ip.version == 6
 
 
 def _usable(interface: str, raw: RawAddress) -> InterfaceAddress | None:
@@ -77,7 +78,3 @@ def _usable(interface: str, raw: RawAddress) -> InterfaceAddress | None:
     scoped = ip.version == 6 and ip.is_link_local
     host = f"{bare}%{scope or interface}" if scoped else bare
     return InterfaceAddress(interface=interface, host=host, loopback=ip.is_loopback)
-
-
-def _rank(address: InterfaceAddress) -> tuple[bool, bool, bool]:
-    return address.loopback, address.ip.is_link_local, address.ip.version == 6

@@ -15,6 +15,7 @@ from zeroconf import ServiceInfo
 
 from layerline.addresses import join_address, split_address
 from layerline.checks import require
+from layerline.interfaces import reach_rank
 
 SERVICE_TYPE = "_layerline._tcp.local."
 COORDINATOR_TYPE = "_layerline-coord._tcp.local."
@@ -158,7 +159,8 @@ def _checked_addresses(service: ServiceInfo) -> tuple[str, ...]:
     hosts = service.parsed_scoped_addresses()
     for host in hosts:
         _refuse_forbidden(host)
-    return tuple(join_address(host, port or 0) for host in dict.fromkeys(hosts) if _is_dialable(host))
+    dialable = sorted({host for host in hosts if _is_dialable(host)}, key=lambda host: (reach_rank(host), host))
+    return tuple(join_address(host, port or 0) for host in dialable)
 
 
 def _refuse_forbidden(host: str) -> None:

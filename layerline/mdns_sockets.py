@@ -20,6 +20,8 @@ def open_zeroconf(open_family: Callable[[IPVersion], AsyncZeroconf] = _on_all_in
     for family in _FAMILIES:
         try:
             return open_family(family)
-        except (OSError, RuntimeError) as error:  # RuntimeError: no interface has an address of that family
+        except OSError as error:
             reasons[str(error)] = None
-    raise OSError("; ".join(reasons))
+        except RuntimeError:  # zeroconf's way to say that no interface has an address of that family
+            pass
+    raise OSError("; ".join(reasons) or "no network interface has an address")

@@ -42,7 +42,7 @@ def whole_notes(footprint: Footprint, hand: Hand) -> list[str]:
 def split_notes(footprint: Footprint, crew: Crew, partition: Partition) -> list[str]:
     """Why there are several stages, and what speed to expect."""
     needed = format_bytes(footprint.needed_bytes(footprint.spec.layers, WHOLE))
-    most = format_bytes(max(most_offered_bytes(node) for node in crew.nodes))
+    most = format_bytes(max(hand.device.budget_bytes for hands in crew.hands for hand in hands))
     notes = [f"The model needs {needed} on one node and no node offers more than {most}, so it is split."]
     used = [crew.hands[share.offer.node][share.offer.device] for share in partition.shares]
     if all(hand.device.memory_bytes_per_s for hand in used):

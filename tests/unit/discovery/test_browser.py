@@ -97,6 +97,14 @@ def test_every_reason_why_sockets_cannot_be_opened_is_named():
         open_zeroconf(refuse)
 
 
+def test_a_machine_without_addresses_says_so():
+    def refuse(family: IPVersion) -> AsyncZeroconf:
+        raise RuntimeError(f"No interfaces to listen on for {family}")
+
+    with pytest.raises(OSError, match="no network interface has an address"):
+        open_zeroconf(refuse)
+
+
 async def test_a_machine_with_one_family_uses_that():
     tried = []
 

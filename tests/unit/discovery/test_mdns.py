@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from zeroconf import ServiceInfo
 
-from layerline.mdns import SERVICE_TYPE, Advert, CoordinatorAdvert
+from layerline.mdns import COORDINATOR_TYPE, SERVICE_TYPE, Advert, CoordinatorAdvert
 
 TXT: dict[bytes, bytes | None] = {
     b"id": b"kitchen-1",
@@ -60,6 +63,17 @@ def test_a_received_link_local_address_has_the_scope_it_came_with():
     scoped.interface_index = 3
     scoped.addresses = [socket.inet_aton("10.0.0.2"), socket.inet_pton(socket.AF_INET6, "fe80::1")]
     assert Advert.from_service(scoped).addresses == ("10.0.0.2:7070", "[fe80::1%3]:7070")
+
+
+def test_addresses_are_best_first_whatever_order_they_came_in():
+    received = Advert.from_service(service("::1", "fd00::2", "127.0.0.1", "10.0.0.9", "10.0.0.2"))
+    assert received.addresses == (
+        "10.0.0.2:7070",
+        "10.0.0.9:7070",
+        "[fd00::2]:7070",
+        "127.0.0.1:7070",
+        "[::1]:7070",
+    )
 
 
 def test_a_link_local_address_without_scope_is_left_out():
@@ -131,3 +145,12 @@ def test_a_missing_key_is_junk_that_names_it(key: bytes):
 
 def test_keys_of_newer_versions_are_passed_over():
     assert Advert.from_service(service("10.0.0.2", txt={**TXT, b"colour": b"red"})).name == "kitchen"
+
+
+@settings(deadline=None)
+@given(txt=st.binary(max_size=400), hosts=st.lists(st.ip_addresses().map(lambda ip: ip.packed), max_size=4))
+def test_whatever_a_record_holds_it_is_an_advert_or_junk(txt: bytes, hosts: list[bytes]):
+    for kind, reader in ((SERVICE_TYPE, Advert), (COORDINATOR_TYPE, CoordinatorAdvert)):
+        received = ServiceInfo(kind, f"x.{kind}", port=1, addresses=hosts, properties=txt)
+        with suppress(ValueError):
+            assert reader.from_service(received).addresses
