@@ -20,11 +20,6 @@ def family_of_gguf(architecture: str) -> Family:
     return _known({family.gguf_architecture: family for family in FAMILIES}, architecture)
 
 
-def family_named(name: str) -> Family:
-    """The family that a ModelSpec names."""
-    return next(family for family in FAMILIES if family.name == name)
-
-
 def _known(families: dict[str, Family], found: str) -> Family:
     if found not in families:
         raise ModelUnsupportedError(
