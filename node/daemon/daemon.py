@@ -1,10 +1,199 @@
-"""The composition root of the node daemon."""
+"""The composition root of the node daemon: puts its parts together, runs them until a signal, and ends them.
+
+A node that is told to end tells its coordinator, stops its worker and leaves the network within seconds.
+"""
 
 from __future__ import annotations
 
-from node.daemon.settings import NodeSettings
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import grpc.aio
+
+from layerline.errors import LayerlineError, PortInUseError
+from layerline.rpc.channels import make_server
+from layerline.rpc.v1 import node_pb2_grpc
+from node.daemon.advertise import advertise, look_interval, sockets_for
+from node.daemon.child import python_module
+from node.daemon.description import Description, DeviceWatch
+from node.daemon.devices import Speed, check_memory, chosen_devices
+from node.daemon.ending import LastResort, told_by_signals
+from node.daemon.greeting import greet, log_to_standard_error, tell_speeds
+from node.daemon.hold_desk import HoldDesk
+from node.daemon.identity import Identity, held_identity
+from node.daemon.listening import ANY_IPV4, Listening, listen
+from node.daemon.measure import measure_in_child, measured_speeds
+from node.daemon.model_library import ModelLibrary
+from node.daemon.service import NodeService
+from node.daemon.settings import DEFAULT_PORT, NodeSettings
+from node.daemon.stage_keeper import KeeperSettings, OnLost, StageKeeper, Worker
+from node.daemon.system_devices import SystemDevices, system_devices
+from node.daemon.worker_process import WorkerProcess, worker_environment
+
+DRAIN_DEADLINE_S = 2.0  # for the coordinator to let the step that runs end, and to leave
+CALLS_DEADLINE_S = 0.2  # for other calls
+END_DEADLINE_S = 4.5
+WORKER_COMMAND = python_module("node.worker")
+
+log = logging.getLogger(__name__)
 
 
-def run_node(settings: NodeSettings) -> int:
-    """Runs a node until a signal ends it; returns the exit code. Raises LayerlineError if it cannot start."""
-    raise NotImplementedError
+def run_node(settings: NodeSettings, worker_command: tuple[str, ...] = WORKER_COMMAND) -> int:
+    """Runs a node until SIGTERM or SIGINT; returns the exit code. A second signal ends it at once.
+
+    Raises LayerlineError if the node cannot start or must not go on.
+    """
+    log_to_standard_error()
+    last_resort = LastResort(END_DEADLINE_S)
+    asyncio.run(_run(settings, worker_command, last_resort))
+    last_resort.call_off()
+    return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """What a daemon is made of."""
+
+    devices: DeviceWatch
+    library: ModelLibrary
+    keeper: StageKeeper
+    desk: HoldDesk
+    description: Description
+
+
+async def _run(settings: NodeSettings, worker_command: tuple[str, ...], last_resort: LastResort) -> None:
+    with ExitStack() as held:
+        system = held.enter_context(system_devices(os.environ))
+        devices = chosen_devices(settings.devices, system.present())
+        check_memory(settings.memory_bytes, [system.read(device) for device in devices])
+        server = make_server()
+        listening = _listen(server, settings)
+        identity = held.enter_context(held_identity(settings.state, settings.name, listening.told_address))
+        cards = held.enter_context(_empty_folder(identity.folder / "cards"))
+        watch = DeviceWatch(settings, system, devices)
+        parts = _assemble(settings, worker_command, watch, identity, listening, cards)
+        async with _serving(server, parts):
+            greet(await parts.description.facts(), mdns=settings.mdns)
+            background = [_measure(settings, system, devices, watch)]
+            if settings.mdns:
+                background.append(_advertise(parts, listening))
+            await _until_told(parts.desk, background, last_resort)
+
+
+def _assemble(
+    settings: NodeSettings,
+    worker_command: tuple[str, ...],
+    watch: DeviceWatch,
+    identity: Identity,
+    listening: Listening,
+    cards: Path,
+) -> _Parts:
+    environment = worker_environment(os.environ, settings.threads)
+
+    async def spawn_worker(on_lost: OnLost) -> Worker:
+        return await WorkerProcess.spawn(worker_command, environment, node=settings.name, on_lost=on_lost)
+
+    library = ModelLibrary(settings.models, node=settings.name, cache=settings.cache / "cards", work=cards)
+    keeper = StageKeeper(
+        KeeperSettings(
+            node=settings.name,
+            host=listening.host_text,
+            threads=settings.threads,
+            keep_alive_s=settings.keep_alive_s,
+        ),
+        models=library,
+        epochs=identity,
+        devices=watch.facts,
+        spawn_worker=spawn_worker,
+        call_later=asyncio.get_running_loop().call_later,
+    )
+    watch.keeper = keeper
+    desk = HoldDesk(keeper, node=settings.name, node_id=identity.node_id)
+    description = Description(identity, listening, watch, library, keeper, desk)
+    return _Parts(devices=watch, library=library, keeper=keeper, desk=desk, description=description)
+
+
+def _listen(server: grpc.aio.Server, settings: NodeSettings) -> Listening:
+    try:
+        return listen(server, settings.host, settings.port)
+    except PortInUseError:
+        # If the very same node has the port, that is the better explanation.
+        wanted = Listening(host=settings.host or ANY_IPV4, port=settings.port or DEFAULT_PORT)
+        with held_identity(settings.state, settings.name, wanted.told_address):
+            raise
+
+
+@contextmanager
+def _empty_folder(path: Path) -> Iterator[Path]:
+    """A folder for the time of the block; what a killed daemon has left there is removed."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@asynccontextmanager
+async def _serving(server: grpc.aio.Server, parts: _Parts) -> AsyncIterator[None]:
+    service = NodeService(parts.description.facts, parts.library, parts.desk)
+    # The generated class knows only handlers that yield, gRPC also those that write to their context.
+    node_pb2_grpc.add_NodeServicer_to_server(cast("node_pb2_grpc.NodeServicer", service), server)
+    try:
+        await server.start()
+        yield
+    finally:
+        await server.stop(CALLS_DEADLINE_S)
+        await parts.keeper.close()
+
+
+async def _until_told(desk: HoldDesk, background: list[Coroutine[Any, Any, None]], last_resort: LastResort) -> None:
+    """Runs the background until a signal, then ends it while the coordinator leaves; raises what must end the node."""
+    with told_by_signals() as told:
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(_guarded(part)) for part in background]
+                await told.wait()
+                last_resort.begin()
+                for task in tasks:
+                    task.cancel()
+                await desk.drain(DRAIN_DEADLINE_S)
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+
+async def _guarded(part: Coroutine[Any, Any, None]) -> None:
+    try:
+        await part
+    except LayerlineError:
+        raise
+    except Exception:  # the top of a daemon task: one part less is better than no node
+        log.exception("A part of the daemon failed; the node goes on without it.")
+
+
+async def _measure(settings: NodeSettings, system: SystemDevices, devices: tuple[str, ...], watch: DeviceWatch) -> None:
+    readings = [system.read(device) for device in devices]
+    speeds: dict[str, Speed] = {}
+    try:
+        speeds = await measured_speeds(
+            readings, threads=settings.threads, state=settings.state, measure=measure_in_child
+        )
+    finally:
+        watch.speeds = speeds
+    tell_speeds(speeds)
+
+
+async def _advertise(parts: _Parts, listening: Listening) -> None:
+    await advertise(
+        parts.description.advert,
+        listening.addresses,
+        open_sockets=sockets_for(listening.host),
+        next_look=look_interval,
+    )

@@ -43,6 +43,7 @@ class NodeSettings:
     mdns: bool
     keep_alive_s: float
     state: Path  # where identities and measurements are kept
+    cache: Path  # where model cards are kept; nothing in it is needed
 
 
 def resolve_settings(
@@ -58,6 +59,7 @@ def resolve_settings(
     given.add(_from_environment(environment), lambda key: f"{ENVIRONMENT_PREFIX}{key.upper()}")
     flags = {key: value for key, value in flags.items() if value is not None}
     given.add(flags, lambda key: f"--{key.replace('_', '-')}")
+    cache = Path(environment.get("LAYERLINE_CACHE") or platformdirs.user_cache_dir("layerline")).absolute()
     choice = given.parsed("device", options.parse_device, DeviceChoice(devices=()))
     return NodeSettings(
         name=given.parsed("name", options.parse_name, _machine_name()),
@@ -66,10 +68,11 @@ def resolve_settings(
         devices=choice.devices,
         threads=_threads(given, choice),
         memory_bytes=given.parsed("memory", options.parse_memory, None),
-        models=given.parsed("models", options.parse_models, _default_models(environment)),
+        models=given.parsed("models", options.parse_models, cache / "models"),
         mdns=given.parsed("mdns", options.parse_switch, True),
         keep_alive_s=given.parsed("keep_alive", options.parse_keep_alive, DEFAULT_KEEP_ALIVE_S),
-        state=_state_folder(environment),
+        state=Path(environment.get("LAYERLINE_STATE") or platformdirs.user_state_dir("layerline")).absolute(),
+        cache=cache,
     )
 
 
@@ -142,12 +145,3 @@ def _machine_name() -> str:
         return options.parse_name(socket.gethostname().partition(".")[0])
     except ValueError:
         return "node"
-
-
-def _default_models(environment: Mapping[str, str]) -> Path:
-    cache = environment.get("LAYERLINE_CACHE") or platformdirs.user_cache_dir("layerline")
-    return Path(cache).absolute() / "models"
-
-
-def _state_folder(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("LAYERLINE_STATE") or platformdirs.user_state_dir("layerline")).absolute()

@@ -1,0 +1,95 @@
+"""What this node says of itself, put together at each question from those who know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from layerline.facts import DeviceFacts, NodeFacts
+from layerline.mdns import MAX_TXT_BYTES, Advert
+from layerline.version import WIRE_VERSION, __version__
+from node.daemon.devices import Speed, device_facts, device_summary
+from node.daemon.hold_desk import HoldDesk
+from node.daemon.identity import Identity
+from node.daemon.listening import Listening
+from node.daemon.model_library import ModelLibrary
+from node.daemon.settings import NodeSettings
+from node.daemon.stage_keeper import StageKeeper
+from node.daemon.system_devices import SystemDevices
+
+
+class DeviceWatch:
+    """The devices in use, as they are now. `speeds` is None until they are measured or cannot be."""
+
+    def __init__(self, settings: NodeSettings, system: SystemDevices, devices: tuple[str, ...]) -> None:
+        self.speeds: Mapping[str, Speed] | None = None
+        self.keeper: StageKeeper | None = None
+        self._settings = settings
+        self._system = system
+        self._devices = devices
+
+    def facts(self) -> tuple[DeviceFacts, ...]:
+        """What they are, have, and may give to models; the loaded stage of `keeper` counts as free."""
+        return device_facts(
+            [self._system.read(device) for device in self._devices],
+            memory_bytes=self._settings.memory_bytes,
+            threads=self._settings.threads,
+            speeds=self.speeds or {},
+            loaded=self.keeper.loaded if self.keeper else None,
+        )
+
+
+class Description:
+    """The node's facts and advert."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        listening: Listening,
+        devices: DeviceWatch,
+        library: ModelLibrary,
+        keeper: StageKeeper,
+        desk: HoldDesk,
+    ) -> None:
+        self._identity = identity
+        self._listening = listening
+        self._devices = devices
+        self._library = library
+        self._keeper = keeper
+        self._desk = desk
+
+    async def facts(self) -> NodeFacts:
+        """The answer to `Describe`."""
+        models = await asyncio.to_thread(self._library.listings)
+        loaded = self._keeper.loaded
+        return NodeFacts(
+            node_id=self._identity.node_id,
+            name=self._identity.name,
+            version=__version__,
+            wire_version=WIRE_VERSION,
+            state=self._state(),
+            addresses=self._listening.addresses(),
+            devices=self._devices.facts(),
+            models=models,
+            loaded=(loaded,) if loaded else (),
+            held_by=self._desk.holder,
+            last_epoch=self._keeper.last_epoch,
+            models_folder=str(self._library.folder),
+        )
+
+    def advert(self, addresses: tuple[str, ...]) -> Advert:
+        """What mDNS tells of this node at these addresses."""
+        summary = device_summary(self._devices.facts())
+        return Advert(
+            node_id=self._identity.node_id,
+            name=self._identity.name,
+            version=__version__,
+            wire_version=WIRE_VERSION,
+            devices=summary.encode()[:MAX_TXT_BYTES].decode(errors="ignore"),
+            addresses=addresses,
+        )
+
+    def _state(self) -> str:
+        if self._desk.draining:
+            return "draining"
+        return "starting" if self._devices.speeds is None else "ready"

@@ -1,0 +1,104 @@
+"""The devices of this node and how much memory models may take on each.
+
+Pure but for the readings it is given; what the operating system and the driver say comes from
+`node.daemon.system_devices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from layerline.bytes_text import format_bytes
+from layerline.errors import UsageError
+from layerline.facts import DeviceFacts, LoadedStage
+
+FREE_SHARE = 0.9  # of the free memory; the rest is for whatever else runs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceReading:
+    """What a device is and has at this moment."""
+
+    device: str
+    kind: str
+    name: str
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speed:
+    """What was measured on a device; 0 where it was not."""
+
+    matrix_flops_per_s: float = 0.0
+    memory_bytes_per_s: float = 0.0
+
+
+def chosen_devices(asked: Sequence[str], present: Sequence[str]) -> tuple[str, ...]:
+    """The devices to use: those asked for, or else every CUDA device, or else mps, or else the CPU."""
+    missing = [device for device in asked if device not in present]
+    if missing:
+        remedy = f"This machine has {', '.join(present)}."
+        raise UsageError(f"--device {','.join(missing)}: there is no such device here.", remedy=remedy)
+    accelerators = tuple(device for device in present if device.startswith("cuda:"))
+    return tuple(asked) or accelerators or (("mps",) if "mps" in present else ("cpu",))
+
+
+def check_memory(memory_bytes: int | None, readings: Sequence[DeviceReading]) -> None:
+    """UsageError if --memory is more than the devices have together."""
+    total_bytes = sum(reading.total_bytes for reading in readings)
+    if memory_bytes is not None and memory_bytes > total_bytes:
+        raise UsageError(
+            f"--memory {format_bytes(memory_bytes)} is more than the {format_bytes(total_bytes)} that "
+            f"{', '.join(reading.device for reading in readings)} has.",
+            remedy="Give less, or leave --memory out to use most of what is free.",
+        )
+
+
+def device_facts(
+    readings: Sequence[DeviceReading],
+    *,
+    memory_bytes: int | None,
+    threads: int,
+    speeds: Mapping[str, Speed],
+    loaded: LoadedStage | None,
+) -> tuple[DeviceFacts, ...]:
+    """The facts of every device; `memory_bytes` is what models may take on all of them together, if given."""
+    total_bytes = sum(reading.total_bytes for reading in readings)
+    facts = []
+    for reading in readings:
+        speed = speeds.get(reading.device, Speed())
+        if memory_bytes is None:
+            own_bytes = _own_bytes(reading.device, loaded)
+            budget_bytes = int(FREE_SHARE * min(reading.total_bytes, reading.free_bytes + own_bytes))
+        else:
+            budget_bytes = memory_bytes * reading.total_bytes // max(1, total_bytes)
+        facts.append(
+            DeviceFacts(
+                device=reading.device,
+                kind=reading.kind,
+                name=reading.name,
+                threads=threads if reading.kind == "cpu" else 0,
+                total_bytes=reading.total_bytes,
+                free_bytes=reading.free_bytes,
+                budget_bytes=budget_bytes,
+                matrix_flops_per_s=speed.matrix_flops_per_s,
+                memory_bytes_per_s=speed.memory_bytes_per_s,
+            )
+        )
+    return tuple(facts)
+
+
+def device_summary(facts: Sequence[DeviceFacts]) -> str:
+    """The devices in a few words, as in "2 x NVIDIA H200, 282 GiB" or "cpu 8 threads, 16.0 GiB"."""
+    first = facts[0]
+    what = f"cpu {first.threads} threads" if first.kind == "cpu" else first.name
+    count = f"{len(facts)} x " if len(facts) > 1 else ""
+    return f"{count}{what}, {format_bytes(sum(device.budget_bytes for device in facts))}"
+
+
+def _own_bytes(device: str, loaded: LoadedStage | None) -> int:
+    if loaded is None or device not in loaded.spec.devices:
+        return 0
+    return (loaded.weights_bytes + loaded.kv_bytes) // len(loaded.spec.devices)

@@ -1,0 +1,62 @@
+"""What a daemon says on its standard error: one readable line an event, the first ones about itself."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+
+from layerline.bytes_text import format_bytes
+from layerline.facts import DeviceFacts, ModelListing, NodeFacts
+from node.daemon.devices import Speed
+
+MAX_MODELS_TOLD = 20
+
+log = logging.getLogger(__name__)
+
+
+def log_to_standard_error() -> None:
+    """Sends this program's log there."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
+    )
+    logging.getLogger("zeroconf").setLevel(logging.ERROR)  # it warns, at length, of interfaces without a network
+
+
+def greet(facts: NodeFacts, *, mdns: bool) -> None:
+    """Says who this node is, where it is met, what it has, and how to prompt it."""
+    log.info(
+        "Node %s (id %s), layerline %s, wire version %d.", facts.name, facts.node_id, facts.version, facts.wire_version
+    )
+    log.info("Listening on %s.", ", ".join(facts.addresses))
+    for device in facts.devices:
+        log.info("%s", _device_line(device))
+    log.info("%s", _models_line(facts.models_folder, facts.models))
+    model = facts.models[0].name if facts.models else "MODEL"
+    node = "" if mdns else f" --node {facts.addresses[0]}"
+    log.info('To prompt, from any machine of this network: layerline prompt "Hello" --model %s%s', model, node)
+
+
+def tell_speeds(speeds: Mapping[str, Speed]) -> None:
+    """Says what was measured."""
+    for device, speed in speeds.items():
+        log.info(
+            "Device %s computes %.3g TFLOP/s and reads %.3g GB/s.",
+            device,
+            speed.matrix_flops_per_s / 1e12,
+            speed.memory_bytes_per_s / 1e9,
+        )
+
+
+def _device_line(device: DeviceFacts) -> str:
+    threads = f", {device.threads} threads" if device.threads else ""
+    budget, total = format_bytes(device.budget_bytes), format_bytes(device.total_bytes)
+    return f"Device {device.device} ({device.name}{threads}): models may take {budget} of {total}."
+
+
+def _models_line(folder: str, models: tuple[ModelListing, ...]) -> str:
+    if not models:
+        return f"No models in {folder}: put GGUF files there, or name another folder with --models."
+    told = [f"{model.name} ({format_bytes(model.size_bytes)})" for model in models[:MAX_MODELS_TOLD]]
+    more = f" and {len(models) - MAX_MODELS_TOLD} more" if len(models) > MAX_MODELS_TOLD else ""
+    return f"Models in {folder}: {', '.join(told)}{more}."

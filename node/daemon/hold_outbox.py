@@ -1,0 +1,40 @@
+"""Events on their way to the coordinator, in order and bounded; progress and heartbeats give way to newer ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from layerline.errors import OverloadedError
+from layerline.holding import Heartbeat, HoldEvent, LoadProgress
+
+MAX_EVENTS = 64
+
+
+class Outbox:
+    """A queue for one reader."""
+
+    def __init__(self) -> None:
+        self._events: deque[HoldEvent] = deque()
+        self._filled = asyncio.Event()
+        self._overflowed = False
+
+    def put(self, event: HoldEvent) -> None:
+        """Adds an event. One over the bound is lost, and `next` then ends the hold."""
+        if isinstance(event, LoadProgress | Heartbeat):
+            self._events = deque(other for other in self._events if type(other) is not type(event))
+        if len(self._events) < MAX_EVENTS:
+            self._events.append(event)
+        else:
+            self._overflowed = True
+        self._filled.set()
+
+    async def next(self) -> HoldEvent:
+        """The oldest event, as soon as there is one; OverloadedError if the coordinator has left too many unread."""
+        await self._filled.wait()
+        if self._overflowed:
+            raise OverloadedError(f"The coordinator left {MAX_EVENTS} events unread.")
+        event = self._events.popleft()
+        if not self._events:
+            self._filled.clear()
+        return event

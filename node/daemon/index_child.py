@@ -1,0 +1,53 @@
+"""Makes a model's card apart from the daemon: `python -m node.daemon.index_child PATH NAME CACHE CARD`.
+
+Hashing takes every weight through memory and a while; the daemon stays small and answers meanwhile. Prints one
+JSON list a line: ["progress", done, total] now and then, and at the end ["error", code, message, remedy] or
+["card"], once the card lies in the file CARD.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from layerline.errors import LayerlineError
+from layerline.models.card_cache import CardCache
+from node.daemon.child_life import end_with_parent
+
+PROGRESS_INTERVAL_S = 0.1
+
+
+def main() -> None:
+    """Indexes the model named on the command line."""
+    end_with_parent()
+    path, name, cache, card_path = sys.argv[1:]
+    told_at = 0.0
+
+    def report(done_bytes: int, total_bytes: int) -> None:
+        nonlocal told_at
+        now = time.monotonic()
+        if now - told_at >= PROGRESS_INTERVAL_S or done_bytes == total_bytes:
+            told_at = now
+            _say("progress", done_bytes, total_bytes)
+
+    try:
+        card = CardCache(Path(cache)).card(Path(path), name, report)
+        Path(card_path).write_bytes(card.to_bytes())
+    except LayerlineError as error:
+        _say("error", error.code, error.message, error.remedy)
+    except OSError as error:
+        _say(
+            "error", "model_corrupt", f"A file of model {name} cannot be read: {error}.", "Check the file and the disk."
+        )
+    else:
+        _say("card")
+
+
+def _say(*words: str | int) -> None:
+    print(json.dumps(words), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""The one stage that this node has in memory: loading, placing, keeping and ending it.
+
+Keeps the worker while a coordinator holds the node and for a while after, so that the next one with the same
+plan adopts it. Knows nothing of streams; workers, models, epochs and timers are given to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from layerline.errors import (
+    LayerlineError,
+    ModelMismatchError,
+    ProtocolError,
+)
+from layerline.facts import DeviceFacts, LoadedStage
+from layerline.holding import Bind
+from layerline.plan import StageSpec
+from node.daemon.model_library import OnProgress, OpenedModel
+from node.daemon.stage_memory import check_memory_fits
+from node.pipe import Place, Placed, Start, Started
+
+MAX_EPOCH = (1 << 63) - 1
+
+log = logging.getLogger(__name__)
+OnLost = Callable[[LayerlineError], None]
+
+
+class Worker(Protocol):
+    """A worker as the keeper uses it: `node.daemon.worker_process.WorkerProcess`, or a fake."""
+
+    lost: LayerlineError | None
+
+    async def start(self, start: Start, on_progress: OnProgress) -> Started:
+        """Loads a stage."""
+
+    async def place(self, place: Place) -> Placed:
+        """Takes a place in a plan."""
+
+    async def vacate(self) -> None:
+        """Gives the place up."""
+
+    async def stop(self) -> None:
+        """Ends the worker."""
+
+
+class Models(Protocol):
+    """Where cards come from: `node.daemon.model_library.ModelLibrary`, or a fake."""
+
+    async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
+        """The model of that name."""
+
+
+class Epochs(Protocol):
+    """What remembers epochs over restarts: `node.daemon.identity.Identity`, or a fake."""
+
+    def last_epoch(self) -> int:
+        """The highest so far."""
+
+    def remember_epoch(self, epoch: int) -> None:
+        """Keeps a higher one."""
+
+
+class Timer(Protocol):
+    """What can be called off."""
+
+    def cancel(self) -> None:
+        """Calls it off."""
+
+
+SpawnWorker = Callable[[OnLost], Awaitable[Worker]]
+CallLater = Callable[[float, Callable[[], None]], Timer]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeeperSettings:
+    """What a keeper is told once: the node's name, the host its workers listen on, and its own patience."""
+
+    node: str
+    host: str
+    threads: int
+    keep_alive_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptStage:
+    """The stage in memory, its worker and what that has said of itself."""
+
+    spec: StageSpec
+    started: Started
+    worker: Worker
+
+
+class StageKeeper:
+    """Has at most one stage. `devices` tells what models may take where at this moment."""
+
+    def __init__(
+        self,
+        settings: KeeperSettings,
+        *,
+        models: Models,
+        epochs: Epochs,
+        devices: Callable[[], Sequence[DeviceFacts]],
+        spawn_worker: SpawnWorker,
+        call_later: CallLater,
+    ) -> None:
+        self._settings = settings
+        self._models = models
+        self._epochs = epochs
+        self._devices = devices
+        self._spawn_worker = spawn_worker
+        self._call_later = call_later
+        self._stage: KeptStage | None = None
+        self._tell_holder: OnLost | None = None
+        self._timer: Timer | None = None
+        self._expiring: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    def loaded(self) -> LoadedStage | None:
+        """What is in memory."""
+        if self._stage is None:
+            return None
+        started = self._stage.started
+        return LoadedStage(spec=self._stage.spec, weights_bytes=started.weights_bytes, kv_bytes=started.kv_bytes)
+
+    @property
+    def last_epoch(self) -> int:
+        """The highest epoch in which this node has taken a place."""
+        return self._epochs.last_epoch()
+
+    def taken(self, on_lost: OnLost) -> None:
+        """A coordinator holds the node from now on; `on_lost` is told if the loaded stage's worker is lost."""
+        self._tell_holder = on_lost
+        self._call_off_timer()
+
+    async def released(self) -> None:
+        """Nobody holds the node any more: the place is given up, the stage kept for the next one."""
+        self._tell_holder = None
+        async with self._lock:
+            if self._stage:
+                await self._stage.worker.vacate()
+                self._call_off_timer()
+                self._timer = self._call_later(self._settings.keep_alive_s, self._expire)
+
+    async def load(self, spec: StageSpec, on_progress: OnProgress) -> tuple[KeptStage, bool]:
+        """The stage of `spec`, and whether it was in memory already; any other one is ended first.
+
+        Nothing is ended for a stage that cannot be loaded anyway: ModelMismatchError, PlanInvalidError or
+        PlanDoesNotFitError come before. Cancelling it leaves nothing loaded.
+        """
+        async with self._lock:
+            if self._stage and self._stage.spec == spec:
+                return self._stage, True
+            model = await self._models.open(spec.model, lambda _done, _total: None)
+            self._check(spec, model)
+            await self._end()
+            self._stage = await self._start(spec, model, on_progress)
+            return self._stage, False
+
+    async def bind(self, bind: Bind) -> str:
+        """Places the stage; where it reached the next one. ProtocolError for an epoch that has passed."""
+        async with self._lock:
+            if self._stage is None:
+                raise ProtocolError(f"Node {self._settings.node} has nothing loaded to bind.", node=self._settings.node)
+            last_epoch = self._epochs.last_epoch()
+            if not last_epoch < bind.epoch <= MAX_EPOCH:
+                raise ProtocolError(
+                    f"Node {self._settings.node} was to take a place in epoch {bind.epoch} after epoch {last_epoch}.",
+                    node=self._settings.node,
+                    remedy="Make the plan anew.",
+                )
+            self._epochs.remember_epoch(bind.epoch)
+            place = Place(
+                epoch=bind.epoch,
+                plan_key=bind.plan_key,
+                stage_index=bind.stage_index,
+                stage_count=bind.stage_count,
+                next=bind.next,
+            )
+            return (await self._stage.worker.place(place)).next_address
+
+    async def unload(self) -> None:
+        """Ends the stage, if there is one."""
+        async with self._lock:
+            await self._end()
+
+    async def close(self) -> None:
+        """Ends the stage and the timer, for good."""
+        self._call_off_timer()
+        if self._expiring:
+            await asyncio.wait({self._expiring})
+        await self.unload()
+
+    def _check(self, spec: StageSpec, model: OpenedModel) -> None:
+        node = self._settings.node
+        if spec.digest != model.digest:
+            raise ModelMismatchError(
+                f"Model {spec.model} on node {node} has digest {model.digest}, the plan wants {spec.digest}.",
+                node=node,
+                remedy="Copy the same model files to every machine.",
+            )
+        check_memory_fits(spec, model.spec, self._devices(), node)
+
+    async def _start(self, spec: StageSpec, model: OpenedModel, on_progress: OnProgress) -> KeptStage:
+        worker = await self._spawn_worker(lambda error: self._lost(worker, error))
+        start = Start(
+            spec=spec,
+            card_path=str(model.card_path),
+            model_path=str(model.path),
+            host=self._settings.host,
+            threads=self._settings.threads,
+            node=self._settings.node,
+        )
+        try:
+            started = await worker.start(start, on_progress)
+            if worker.lost:
+                raise worker.lost
+        except BaseException:
+            await worker.stop()
+            raise
+        log.info("Loaded layers %d to %d of %s.", spec.first_layer, spec.last_layer, spec.model)
+        return KeptStage(spec=spec, started=started, worker=worker)
+
+    async def _end(self) -> None:
+        stage, self._stage = self._stage, None
+        if stage:
+            await stage.worker.stop()
+            log.info("Unloaded layers %d to %d of %s.", stage.spec.first_layer, stage.spec.last_layer, stage.spec.model)
+
+    def _lost(self, worker: Worker, error: LayerlineError) -> None:
+        if self._stage is None or self._stage.worker is not worker:
+            return
+        self._stage = None
+        if self._tell_holder:
+            self._tell_holder(error)
+
+    def _call_off_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer:
+            timer.cancel()
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._expiring = asyncio.create_task(self._unload_unless_held())
+
+    async def _unload_unless_held(self) -> None:
+        async with self._lock:
+            if self._tell_holder is None:
+                await self._end()

@@ -1,0 +1,210 @@
+"""One worker process as the daemon sees it: told what to do over its pipe, watched, and ended.
+
+Its death is noticed at once and put into words, whatever the reason. Knows nothing of models or holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from asyncio.subprocess import Process
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from layerline.errors import LayerlineError, StageFailedError
+from node import pipe
+from node.daemon.child import LastWords, kill, reaped, spawn
+from node.pipe import Place, Placed, Progress, Refused, Start, Started, Vacate
+
+START_SILENCE_DEADLINE_S = 60.0  # a load may take long, but not without any progress
+PLACE_DEADLINE_S = 25.0  # the worker tries the next stage's addresses for 4 s each
+WRITE_DEADLINE_S = 5.0
+END_DEADLINE_S = 1.0  # from the end of its input
+TERMINATE_DEADLINE_S = 0.5
+KILL_DEADLINE_S = 2.0
+LAST_MESSAGES_DEADLINE_S = 1.0
+
+log = logging.getLogger(__name__)
+OnLost = Callable[[LayerlineError], None]
+OnProgress = Callable[[int, int], None]
+Answer = TypeVar("Answer", Started, Placed)
+
+
+def worker_environment(environment: Mapping[str, str], threads: int) -> dict[str, str]:
+    """The environment of a worker: its number of threads, and devices numbered as NVML does."""
+    count = str(threads)
+    thread_counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), count)
+    return {**environment, **thread_counts, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+class WorkerProcess:
+    """A worker. Made by `spawn`; whoever has it must `stop` it. `lost` says why it has ended by itself."""
+
+    def __init__(self, process: Process, *, node: str, on_lost: OnLost) -> None:
+        self.lost: LayerlineError | None = None
+        self._process = process
+        self._node = node
+        self._on_lost = on_lost
+        self._words = LastWords(prefix=f"worker {process.pid}")
+        self._stopping = False
+        self._answer: asyncio.Future[Any] | None = None
+        self._answers_to_skip = 0
+        self._on_progress: OnProgress | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def spawn(
+        cls, command: Sequence[str], environment: Mapping[str, str], *, node: str, on_lost: OnLost
+    ) -> WorkerProcess:
+        """Starts a worker by `command`; `on_lost` is called once if it ends other than by `stop`."""
+        try:
+            process = await spawn(command, environment)
+        except OSError as error:
+            message = f"Node {node} cannot start a worker: {error}."
+            raise StageFailedError(message, node=node, remedy="Check the limits of this user.") from error
+        worker = cls(process, node=node, on_lost=on_lost)
+        worker._attend()
+        return worker
+
+    def _attend(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        reading = asyncio.create_task(self._read(self._process.stdout))
+        listening = asyncio.create_task(self._words.listen(self._process.stderr))
+        watching = asyncio.create_task(self._watch((reading, listening)))
+        self._tasks = [reading, listening, watching]
+
+    async def start(self, start: Start, on_progress: OnProgress) -> Started:
+        """Has the worker load its stage; raises its refusal, or StageFailedError if it dies or stands still."""
+        deadline = asyncio.timeout(START_SILENCE_DEADLINE_S)
+
+        def progressed(done_bytes: int, total_bytes: int) -> None:
+            deadline.reschedule(asyncio.get_running_loop().time() + START_SILENCE_DEADLINE_S)
+            on_progress(done_bytes, total_bytes)
+
+        self._on_progress = progressed
+        try:
+            return await self._ask(start, Started, deadline)
+        finally:
+            self._on_progress = None
+
+    async def place(self, place: Place) -> Placed:
+        """Gives the worker a place in a plan; raises its refusal, or StageFailedError if it dies or hangs."""
+        return await self._ask(place, Placed, asyncio.timeout(PLACE_DEADLINE_S))
+
+    async def vacate(self) -> None:
+        """Takes the worker's place away; one that does not listen is ended."""
+        try:
+            async with asyncio.timeout(WRITE_DEADLINE_S):
+                await self._write(Vacate())
+        except TimeoutError:
+            kill(self._process)
+
+    async def stop(self) -> None:
+        """Ends the worker: by the end of its input, else by SIGTERM, else by SIGKILL; its memory is free then."""
+        self._stopping = True
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            if not await reaped(self._process, END_DEADLINE_S):
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.terminate()
+                await reaped(self._process, TERMINATE_DEADLINE_S)
+        finally:
+            kill(self._process)
+        if not await reaped(self._process, KILL_DEADLINE_S):
+            log.error("Worker %d does not end, not even by SIGKILL.", self._process.pid)
+        for task in self._tasks:
+            task.cancel()
+
+    async def _ask(self, message: Start | Place, expected: type[Answer], deadline: asyncio.Timeout) -> Answer:
+        assert self._answer is None, "one command at a time"
+        if self.lost:
+            raise self.lost
+        answer = self._answer = asyncio.get_running_loop().create_future()
+        try:
+            async with deadline:
+                await self._write(message)
+                reply = await answer
+        except TimeoutError:
+            raise self._stuck(message) from None
+        except asyncio.CancelledError:
+            self._answers_to_skip += not answer.done()
+            raise
+        finally:
+            self._answer = None
+        if isinstance(reply, Refused):
+            raise reply.error(self._node)
+        if not isinstance(reply, expected):
+            kill(self._process)
+            raise self._failed(f"answered {type(message).__name__} with {type(reply).__name__}")
+        return reply
+
+    async def _write(self, message: pipe.ToWorker) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):  # its death tells more, and follows
+            self._process.stdin.write(pipe.pack(message))
+            await self._process.stdin.drain()
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        """Takes messages until the pipe ends; a worker that says anything else is ended."""
+        try:
+            while True:
+                length = pipe.length_of(await stream.readexactly(pipe.LENGTH_BYTES))
+                self._take(pipe.unpack(await stream.readexactly(length)))
+        except asyncio.IncompleteReadError:
+            if not await reaped(self._process, END_DEADLINE_S):
+                kill(self._process)
+        except ValueError as error:
+            log.error("Worker %d is ended because of what it says: %s.", self._process.pid, error)
+            kill(self._process)
+
+    def _take(self, message: pipe.ToWorker | pipe.FromWorker) -> None:
+        if isinstance(message, Progress):
+            if self._on_progress:
+                self._on_progress(message.done_bytes, message.total_bytes)
+        elif self._answers_to_skip and isinstance(message, Started | Placed | Refused):
+            self._answers_to_skip -= 1
+        elif self._answer and not self._answer.done():
+            self._answer.set_result(message)
+        else:
+            raise ValueError(f"{type(message).__name__}, which nobody has asked for")
+
+    async def _watch(self, streams: Sequence[asyncio.Task[None]]) -> None:
+        code = await self._process.wait()
+        await asyncio.wait(streams, timeout=LAST_MESSAGES_DEADLINE_S)
+        self.lost = self._failed(_ending(code), self._words.last, _remedy(code))
+        if self._answer and not self._answer.done():
+            self._answer.set_exception(self.lost)
+        if not self._stopping:
+            log.error("%s", self.lost)
+            self._on_lost(self.lost)
+
+    def _stuck(self, message: Start | Place) -> StageFailedError:
+        kill(self._process)
+        doing = "did not get on with loading" if isinstance(message, Start) else "did not take its place in the plan"
+        deadline_s = START_SILENCE_DEADLINE_S if isinstance(message, Start) else PLACE_DEADLINE_S
+        return self._failed(f"{doing} for {deadline_s:.0f} s and was ended")
+
+    def _failed(self, what: str, last_word: str = "", remedy: str = "") -> StageFailedError:
+        said = f'; its last word was "{last_word}"' if last_word else ""
+        remedy = remedy or "The node is ready to load again; its log says more."
+        return StageFailedError(f"The worker of node {self._node} {what}{said}.", node=self._node, remedy=remedy)
+
+
+def _ending(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "was killed (SIGKILL), perhaps because the machine ran out of memory"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-code).name}"
+        return f"was ended by signal {-code}"
+    return f"ended by itself with exit code {code}"
+
+
+def _remedy(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "The node is ready to load again; if memory ran out, give it a smaller --memory."
+    return ""
