@@ -35,6 +35,11 @@ class InterfaceAddress:
     def __str__(self) -> str:
         return f"{self.interface} ({self.host})"
 
+    @property
+    def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        """The address without its scope."""
+        return _ip(self.host)
+
 
 def usable_addresses() -> tuple[InterfaceAddress, ...]:
     """Every address of every interface that is up: IPv4, IPv6, link-local IPv6, loopback, in that order."""
@@ -61,8 +66,12 @@ def advertised_hosts(addresses: Sequence[InterfaceAddress]) -> tuple[str, ...]:
 
 def reach_rank(host: str) -> tuple[bool, bool, bool]:
     """Sorts addresses by how well others reach them: IPv4, IPv6, link-local, loopback."""
-    ip = ipaddress.ip_address(host.partition("%")[0])
+    ip = _ip(host)
     return ip.is_loopback, ip.is_link_local, ip.version == 6
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(host.partition("%")[0])
 
 
 def _usable(interface: str, raw: RawAddress) -> InterfaceAddress | None:
