@@ -1,0 +1,87 @@
+"""Nodes of one core each and a coordinator, in a lab whose cables carry 1 Gbit/s, with a model loaded and warm."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tests.bench import usage
+from tests.bench.models import BenchModel
+from tests.bench.streams import Stream, streams_from_json
+from tests.lab.lab import Lab
+from tests.lab.machine import Machine
+from tests.lab.process import Process
+
+LINK_MBIT = 1_000
+NODE_NAMES = ("a", "b", "c", "d")
+DESK = "desk"
+COORDINATOR_PORT = 7400
+START_DEADLINE_S = 60.0
+LOAD_DEADLINE_S = 300.0
+ASK_DEADLINE_S = 600.0
+
+
+class Cluster:
+    """A loaded model on some nodes. `nodes` are their machines; the coordinator is on a machine of its own."""
+
+    def __init__(self, lab: Lab, nodes: Sequence[Machine], load_s: float) -> None:
+        self.nodes = tuple(nodes)
+        self.load_s = load_s
+        self._lab = lab
+
+    def ask(self, requests: Sequence[dict[str, Any]]) -> tuple[Stream, ...]:
+        """What became of `requests`, all made at the same time from beside the coordinator."""
+        asked = json.dumps({"address": f"127.0.0.1:{COORDINATOR_PORT}", "requests": list(requests)})
+        words = [sys.executable, "-m", "tests.bench.streams", asked]
+        finished = self._lab[DESK].run(words, deadline_s=ASK_DEADLINE_S)
+        if finished.exit_code:
+            raise RuntimeError(finished.stderr.strip().splitlines()[-1])
+        return streams_from_json(finished.stdout)
+
+    def worker_bytes(self) -> dict[str, int]:
+        """Resident memory of each node's workers, by the node's name."""
+        return {node.name: usage.worker_bytes(node.pids()) for node in self.nodes}
+
+    def nodes_cpu_s(self) -> float:
+        """Seconds of CPU that daemons and workers have used."""
+        return sum(usage.cpu_s(node.pids()) for node in self.nodes)
+
+    def coordinator_cpu_s(self) -> float:
+        """Seconds of CPU that the coordinator has used."""
+        return usage.cpu_s(self._lab[DESK].pids())
+
+
+@contextmanager
+def running_cluster(model: BenchModel, nodes: int) -> Iterator[Cluster]:
+    """A cluster of `nodes` nodes, each on a core of its own, that hold equal shares of `model`."""
+    names = NODE_NAMES[:nodes]
+    path = model.fetch()
+    with Lab(*names, DESK, rate_mbit=LINK_MBIT) as lab:
+        for core, name in enumerate(names):
+            lab[name].give_model(path)
+            _start_node(lab[name], core)
+        coordinator = _start_coordinator(lab[DESK], path.name, model.halves(names))
+        cluster = Cluster(lab, [lab[name] for name in names], _load_s(coordinator))
+        cluster.ask([{"prompt": "Warm up.", "max_tokens": 4}])
+        yield cluster
+
+
+def _start_node(machine: Machine, core: int) -> None:
+    node = machine.start(["layerline", "node", "--name", machine.name, "--device", "cpu:1"], cpu=core)
+    node.wait_for("ready", deadline_s=START_DEADLINE_S)
+
+
+def _start_coordinator(desk: Machine, model: str, layers: str) -> Process:
+    words = ["layerline", "coordinator", "--model", model, "--layers", layers, "--port", str(COORDINATOR_PORT)]
+    return desk.start(words)
+
+
+def _load_s(coordinator: Process) -> float:
+    coordinator.wait_for("layers", deadline_s=START_DEADLINE_S)
+    began_s = time.perf_counter()
+    coordinator.wait_for("ready", deadline_s=LOAD_DEADLINE_S)
+    return time.perf_counter() - began_s

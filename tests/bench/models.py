@@ -1,0 +1,33 @@
+"""The models that are measured."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab.machine import REPOSITORY
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchModel:
+    """A model by the word that scripts/get-model knows it by."""
+
+    key: str
+    layers: int
+
+    def fetch(self) -> Path:
+        """Its file, brought into the cache if it is not there."""
+        script = REPOSITORY / "scripts" / "get-model"
+        done = subprocess.run([script, self.key], stdout=subprocess.PIPE, text=True, check=True)
+        return Path(done.stdout.splitlines()[-1])
+
+    def halves(self, nodes: tuple[str, ...]) -> str:
+        """The text for --layers that gives each node its equal share."""
+        bounds = [self.layers * index // len(nodes) for index in range(len(nodes) + 1)]
+        return ",".join(
+            f"{node}={first}-{end - 1}" for node, first, end in zip(nodes, bounds, bounds[1:], strict=False)
+        )
+
+
+MODELS = {model.key: model for model in (BenchModel(key="smollm2", layers=30), BenchModel(key="qwen", layers=24))}

@@ -1,0 +1,49 @@
+"""The results as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench.figures import Figures, Row
+
+TARGETS = {"decode_2n_over_1n.smollm2": 0.93, "decode_2n_over_1n.qwen": 0.95}
+
+
+def print_report(found: Sequence[Figures], console: Console) -> None:
+    """Prints every row and every ratio, with the least it should be where one is agreed."""
+    rows = [row for figures in found for row in figures.rows]
+    table = Table("case", "model", "nodes", "streams", "figure", title="layerline bench", title_justify="left")
+    for row in rows:
+        table.add_row(row.case, row.model, str(row.nodes), str(row.streams or ""), _in_words(row))
+    console.print(table)
+    ratios = Table("ratio", "value", "to reach")
+    for name, ratio in ratios_of(found).items():
+        ratios.add_row(name, f"{ratio:.3f}", f"{TARGETS[name]:.2f}" if name in TARGETS else "")
+    console.print(ratios)
+
+
+def write_json(found: Sequence[Figures], machine: dict[str, object], path: Path) -> None:
+    """Writes ratios, cases and machine as one object."""
+    cases = [_case(row) for figures in found for row in figures.rows]
+    path.write_text(json.dumps({"ratios": ratios_of(found), "cases": cases, "machine": machine}, indent=1) + "\n")
+
+
+def ratios_of(found: Sequence[Figures]) -> dict[str, float]:
+    """All ratios by name."""
+    return {name: ratio for figures in found for name, ratio in figures.ratios.items()}
+
+
+def _case(row: Row) -> dict[str, object]:
+    fields = asdict(row)
+    figures = fields.pop("figures")
+    return {**fields, **figures}
+
+
+def _in_words(row: Row) -> str:
+    return ", ".join(f"{value:,.1f} {name.replace('_', ' ')}" for name, value in row.figures.items())
