@@ -6,6 +6,7 @@ The one place of discovery that waits. What the answers mean is the business of 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 
 from coordinator.discovery.asking import Describe, ask
@@ -39,7 +40,9 @@ class Finder:
                 changed, now_s = self._lookout.changed, clock()
                 for lead in membership.to_ask(self._leads(), now_s):
                     asking[asyncio.create_task(ask(lead, self._describe))] = lead
-                wait_s = membership.wait_s(now_s, opened_s=self._lookout.opened_s, newest_s=self._lookout.newest_s)
+                wait_s = membership.wait_s(
+                    now_s, opened_s=self._since(self._lookout.opened_s), newest_s=self._since(self._lookout.newest_s)
+                )
                 if wait_s == 0:
                     return membership.members()
                 await _first_of(changed, asking, wait_s)
@@ -63,6 +66,10 @@ class Finder:
     def _leads(self) -> tuple[Lead, ...]:
         return (*self._by_hand, *(Lead.of_advert(advert) for advert in self._lookout.adverts))
 
+    def _since(self, moment_s: float) -> float:
+        """`moment_s`, or long ago where no advert will ever come, so that none is waited for."""
+        return -math.inf if self._lookout.failure else moment_s
+
     def _summary(self, members: Sequence[Member]) -> str:
         if not members:
             return "No node was found."
@@ -71,7 +78,7 @@ class Finder:
 
     def _where(self) -> list[str]:
         if self._lookout.failure:
-            return [f"mDNS cannot be used on this machine: {self._lookout.failure}."]
+            return [f"mDNS is not in use here: {self._lookout.failure}."]
         interfaces = ", ".join(self._lookout.searched) or "no interface, as none is up"
         return [f"Nodes were looked for by mDNS on {interfaces}."]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from layerline.facts import NodeFacts
 from layerline.mdns import Advert
@@ -175,31 +175,9 @@ class Membership:
         return self._wait_for_starting and _is_starting(outcome) and overdue
 
 
-def with_model(members: Iterable[Member], model: str, digest: str = "") -> tuple[Member, ...]:
-    """The members, with those unusable that lack `model`, or have other files (by `digest`) under that name."""
-    return tuple(
-        replace(member, unusable=member.unusable or _why_not_with_model(member, model, digest)) for member in members
-    )
-
-
-def usable_facts(members: Iterable[Member]) -> tuple[NodeFacts, ...]:
-    """The facts of the members that can be used."""
-    return tuple(member.facts for member in members if member.facts is not None and not member.unusable)
-
-
 def unusable_notes(members: Iterable[Member]) -> tuple[str, ...]:
     """A sentence for each member that cannot be used."""
     return tuple(f"{member.name} cannot be used: {member.unusable}." for member in members if member.unusable)
-
-
-def _why_not_with_model(member: Member, model: str, digest: str) -> str:
-    listing = member.facts.model(model) if member.facts else None
-    if listing is None:
-        folder = f" ({member.facts.models_folder})" if member.facts and member.facts.models_folder else ""
-        return f"it has no model {model} in its models folder{folder}"
-    if digest and listing.digest and listing.digest != digest:
-        return f"its files of {model} are others: digest {listing.digest[:12]} instead of {digest[:12]}"
-    return ""
 
 
 def _member(answered: Answered, unusable: str) -> Member:

@@ -81,6 +81,17 @@ def test_a_long_open_lookout_answers_at_once():
     run_in_virtual_time(search())
 
 
+def test_without_mdns_only_the_answers_are_waited_for():
+    async def search() -> None:
+        lookout = FakeLookout(failure="it was turned off")
+        assert len(await finder(lookout, {"far:1": 0.2}, "far:1").members()) == 1
+        assert now_s() - lookout.opened_s == pytest.approx(0.2)
+        assert await finder(lookout, {}).members() == ()
+        assert now_s() - lookout.opened_s == pytest.approx(0.2)
+
+    run_in_virtual_time(search())
+
+
 def test_a_node_that_is_starting_is_waited_for():
     async def search() -> None:
         facts = {"a.lan:7070": node("a", state="starting")}
@@ -152,7 +163,7 @@ def test_nothing_found_says_where_was_looked_and_what_to_do():
     ("make_lookout", "sentence"),
     [
         (FakeLookout, "No node was found. Nodes were looked for by mDNS on eth0 (10.0.0.1), lo (127.0.0.1)."),
-        (lambda: FakeLookout(failure="port 5353 is taken"), "mDNS cannot be used on this machine: port 5353 is taken."),
+        (lambda: FakeLookout(failure="port 5353 is taken"), "mDNS is not in use here: port 5353 is taken."),
         (lambda: FakeLookout(junk_reasons=("'x': its port is 0",)), "1 mDNS record was passed over as junk"),
         (lambda: FakeLookout(junk_reasons=("'x': its port is 0", "'y': no name")), "'x': its port is 0; 'y': no name."),
     ],

@@ -17,10 +17,8 @@ from coordinator.discovery.membership import (
     Membership,
     Unanswered,
     unusable_notes,
-    usable_facts,
-    with_model,
 )
-from layerline.facts import Holder, ModelListing, NodeFacts
+from layerline.facts import Holder, NodeFacts
 from layerline.version import WIRE_VERSION
 from tests.fakes.lookout import advert
 from tests.fakes.worlds import node
@@ -55,7 +53,6 @@ def why(facts: NodeFacts) -> str:
 def test_a_node_that_answers_can_be_used():
     (member,) = after((lead("a"), answered(node("a"), "10.0.0.2:7070"))).members()
     assert (member.name, member.address, member.unusable) == ("a", "10.0.0.2:7070", "")
-    assert usable_facts([member]) == (node("a"),)
     assert member.report.facts == node("a")
 
 
@@ -116,22 +113,6 @@ def test_a_stale_advert_of_a_node_that_answers_elsewhere_is_no_member_of_its_own
     stale = (lead("a", "10.0.0.2:1"), Unanswered(failures=(("10.0.0.2:1", "refused"),)))
     fresh = (lead("a", "10.0.0.2:2"), answered(node("a"), "10.0.0.2:2"))
     assert [member.address for member in after(stale, fresh).members()] == ["10.0.0.2:2"]
-
-
-def test_a_node_without_the_model_cannot_be_used_for_it():
-    has = node("a", models=(ModelListing(name="m", digest="d" * 64, size_bytes=1),))
-    other = node("b", models=(ModelListing(name="m", digest="e" * 64, size_bytes=1),))
-    unindexed = node("c", models=(ModelListing(name="m", size_bytes=1),))
-    members = after(*((lead(each.name), answered(each)) for each in (has, other, unindexed, node("d")))).members()
-    reasons = {member.name: member.unusable for member in with_model(members, "m", "d" * 64)}
-    assert (reasons["a"], reasons["c"]) == ("", "")
-    assert reasons["b"] == "its files of m are others: digest eeeeeeeeeeee instead of dddddddddddd"
-    assert reasons["d"] == "it has no model m in its models folder (/models)"
-
-
-def test_an_earlier_reason_is_not_replaced_by_the_missing_model():
-    members = after((lead("a"), answered(node("a", state="draining")))).members()
-    assert with_model(members, "m")[0].unusable == "it is shutting down"
 
 
 def wait_s(search: Membership, now_s: float, newest_s: float = 0.0) -> float:
