@@ -1,0 +1,18 @@
+"""Options and skips that all tests share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests that need the Qwen model (491 MB)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    skip = pytest.mark.skip(reason="needs the Qwen model; run with --slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
