@@ -84,7 +84,7 @@ class Coordinator:
 
     async def nodes(self) -> NodesReport:
         """Every node there is, usable or not."""
-        members = await self._search.members()
+        members = await self._search.members(wait_for_starting=False)
         return NodesReport(nodes=tuple(member.report for member in members), searched=self._search.searched)
 
     async def models(self) -> ModelsReport:

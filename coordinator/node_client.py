@@ -11,7 +11,7 @@ from layerline.facts import NodeFacts
 from layerline.models.card import MAX_CARD_BYTES, ModelCard
 from layerline.rpc.channels import open_channel
 from layerline.rpc.convert import from_message
-from layerline.rpc.status import error_from_rpc
+from layerline.rpc.status import connection_failure, error_from_rpc
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc
 from layerline.version import WIRE_VERSION
 
@@ -29,7 +29,7 @@ async def describe(address: str) -> NodeFacts:
         except grpc.aio.AioRpcError as failure:
             error = error_from_rpc(failure, peer=address)
             if isinstance(error, NodeLostError):
-                raise NodeUnreachableError(f"{address}: {failure.details()}") from None
+                raise NodeUnreachableError(f"{address}: {connection_failure(failure.details())}") from None
             raise error from None
 
 

@@ -18,7 +18,7 @@ from layerline.errors import DeadlineError, LayerlineError, NodeLostError, NodeU
 from layerline.frames import Frame, Hello, StepResult
 from layerline.rpc.channels import open_channel
 from layerline.rpc.convert_frames import frame_to_message, hello_to_message, result_from_message
-from layerline.rpc.status import call_failure, error_from_rpc
+from layerline.rpc.status import call_failure, connection_failure, error_from_rpc
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
 
 DIAL_DEADLINE_S = 4.0  # for one address, the greeting included
@@ -145,7 +145,7 @@ async def _first_that_answers(
             error = error_from_rpc(failure, peer=f"node {node} at {address}", node=node)
             if not isinstance(error, NodeLostError):
                 raise error from None  # it answered, and refused
-            said.append(f"{address}: {failure.details()}")
+            said.append(f"{address}: {connection_failure(failure.details())}")
     raise NodeUnreachableError(
         f"The data port of node {node} cannot be reached ({'; '.join(said)}).",
         node=node,

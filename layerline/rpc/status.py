@@ -75,6 +75,11 @@ def error_from_detail(detail: common_pb2.ErrorDetail) -> LayerlineError:
     )
 
 
+def connection_failure(details: str | None) -> str:
+    """The end of what gRPC says of a connection, which is the system's own word; the rest repeats the address."""
+    return (details or "no details").rpartition(": ")[2].rstrip(".")
+
+
 def error_from_rpc(failure: _RpcFailure, *, peer: str, node: str = "") -> LayerlineError:
     """What a failed call means. `peer` says in words who was called, e.g. "node b at 10.0.0.2:4242"."""
     for key, value in failure.trailing_metadata() or ():
@@ -86,7 +91,7 @@ def error_from_rpc(failure: _RpcFailure, *, peer: str, node: str = "") -> Layerl
     code, details = failure.code(), failure.details() or "no details"
     if code is grpc.StatusCode.UNAVAILABLE:
         return errors.NodeLostError(
-            f"The connection to {peer} is gone ({details}).",
+            f"The connection to {peer} is gone ({connection_failure(details)}).",
             node=node,
             remedy="Check that the machine is up and that its layerline process runs.",
         )
