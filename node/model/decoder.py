@@ -8,7 +8,8 @@ Owns the order of the operations. How a matrix is held is behind `Linear`, where
 
 Source: Touvron et al., LLaMA (2023); grouped queries: Ainslie et al., GQA (2023).
 
-Shapes: T rows, C hidden, H query heads, K key-value heads, G = H/K, D numbers per head, F feed-forward, V vocabulary.
+Shapes: T rows, C hidden, H query heads, K key-value heads, G = H/K, D numbers per head, F feed-forward, E = 2F,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from torch.nn import functional
 
 from layerline.models.spec import ModelSpec
 from node.model.attention import AttentionPass, attend
-from node.model.kv_pool import KVPool
+from node.model.kv_pool import KVPool, LayerPool
 from node.model.linear import Linear
-from node.model.rope import Rope, Rotation
+from node.model.norm import Norm
+from node.model.rope import Rope, turn_
 from node.model.step import Step
 
 
@@ -31,10 +33,10 @@ from node.model.step import Step
 class Layer:
     """The weights of one layer. `qkv` has the rows of q, k and v, `gate_up` those of gate and up."""
 
-    attention_norm_C: Tensor
+    attention_norm: Norm
     qkv: Linear
     attention_output: Linear
-    ffn_norm_C: Tensor
+    ffn_norm: Norm
     gate_up: Linear
     down: Linear
 
@@ -43,7 +45,7 @@ class Layer:
 class Output:
     """What turns the last layer's rows into logits."""
 
-    norm_C: Tensor
+    norm: Norm
     matrix: Linear
 
 
@@ -74,32 +76,29 @@ class Decoder:
 
     def layers_(self, x_TC: Tensor, step: Step, pool: KVPool) -> None:
         """Passes the residual through the layers in place, writing the rows' keys and values to the pool."""
-        rotation = self._rope.at(step.positions_T)
-        for index, layer in enumerate(self._layers):
-            normed_TC = self._norm(x_TC, layer.attention_norm_C)
-            x_TC += self._attention(layer, normed_TC, rotation, step, pool.layer(index))
-            x_TC += _feed_forward(layer, self._norm(x_TC, layer.ffn_norm_C))
+        turns_T1P = self._rope.turns_at(step.positions_T)
+        for layer, layer_pool in zip(self._layers, pool.layers, strict=True):
+            x_TC += self._attention(layer, layer.attention_norm(x_TC), turns_T1P, step, layer_pool)
+            x_TC += _feed_forward(layer, layer.ffn_norm(x_TC))
 
     def logits(self, x_TC: Tensor) -> Tensor:
         """Logits [T, V] of rows that have passed the last layer, in the dtype of the stage; only where that is."""
         assert self._output is not None, "this stage has no output"
-        return self._output.matrix(self._norm(x_TC, self._output.norm_C))
+        return self._output.matrix(self._output.norm(x_TC))
 
-    def _norm(self, x_TC: Tensor, weight_C: Tensor) -> Tensor:
-        """Root-mean-square norm, computed in float32 whatever the dtype (Zhang and Sennrich, 2019)."""
-        return functional.rms_norm(x_TC, weight_C.shape, weight_C, self._spec.norm_epsilon)
-
-    def _attention(self, layer: Layer, normed_TC: Tensor, rotation: Rotation, step: Step, pool_2KSD: Tensor) -> Tensor:
+    def _attention(self, layer: Layer, normed_TC: Tensor, turns_T1P: Tensor, step: Step, pool: LayerPool) -> Tensor:
         heads, kv_heads, head_dim = self._spec.heads, self._spec.kv_heads, self._spec.head_dim
         qkv_TND = layer.qkv(normed_TC).view(-1, heads + 2 * kv_heads, head_dim)
-        rotation.turn_(qkv_TND[:, : heads + kv_heads])
-        kv_T2KD = qkv_TND[:, heads:].view(-1, 2, kv_heads, head_dim)
-        pool_2KSD.index_copy_(2, step.slots_T, kv_T2KD.permute(1, 2, 0, 3))
-        q_TKGD = qkv_TND[:, :heads].view(-1, kv_heads, heads // kv_heads, head_dim)
-        return layer.attention_output(attend(self._attend_pass, q_TKGD, pool_2KSD, step))
+        turn_(qkv_TND.narrow(1, 0, heads + kv_heads), turns_T1P)
+        pool.write(step.slots_T, qkv_TND.narrow(1, heads, 2 * kv_heads).view(-1, 2, kv_heads, head_dim))
+        q_TKGD = qkv_TND.narrow(1, 0, heads).view(-1, kv_heads, heads // kv_heads, head_dim)
+        out_TKGD = attend(self._attend_pass, q_TKGD, pool, step)
+        return layer.attention_output(out_TKGD.flatten(1))
 
 
 def _feed_forward(layer: Layer, normed_TC: Tensor) -> Tensor:
     """SwiGLU (Shazeer, 2020)."""
-    gate_TF, up_TF = layer.gate_up(normed_TC).chunk(2, dim=-1)
+    both_TE = layer.gate_up(normed_TC)
+    width = both_TE.shape[1] // 2
+    gate_TF, up_TF = both_TE.narrow(1, 0, width), both_TE.narrow(1, width, width)
     return layer.down(functional.silu(gate_TF).mul_(up_TF))

@@ -1,14 +1,12 @@
 """The keys and values of a stage: one pool of slots per layer, which sequences share page by page.
 
 Owns the memory. Which slots belong to whom is the coordinator's business; slots that nobody wrote hold anything.
-Each layer's pool is [2, K, S, D], keys then values, so that neighbouring pages of a head are one view.
+Slots lie next to each other within a head, so that neighbouring pages are one view.
 
 Shapes: K key-value heads, S slots, D numbers per head, T rows.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,23 +14,40 @@ from torch import Tensor
 from layerline.models.spec import ModelSpec
 
 
-class KVPool:
-    """The pools of a stage's layers."""
+class LayerPool:
+    """Keys and values of one layer."""
 
-    def __init__(self, layers_2KSD: Sequence[Tensor]) -> None:
-        self._layers_2KSD = layers_2KSD
+    def __init__(self, both_2KSD: Tensor) -> None:
+        self._both_2KSD = both_2KSD
+        self._keys_KSD, self._values_KSD = both_2KSD.unbind()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the layer's slots."""
+        return self._both_2KSD.nbytes
+
+    def write(self, slots_T: Tensor, both_T2KD: Tensor) -> None:
+        """Puts the keys and values of each row into its slot."""
+        self._both_2KSD.index_copy_(2, slots_T, both_T2KD.permute(1, 2, 0, 3))
+
+    def run(self, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """Views of the keys and values [K, count, D] in neighbouring slots."""
+        return self._keys_KSD.narrow(1, first, count), self._values_KSD.narrow(1, first, count)
+
+
+class KVPool:
+    """The pools of a stage's layers, in order."""
+
+    def __init__(self, layers: list[LayerPool]) -> None:
+        self.layers = layers
 
     @classmethod
     def allocate(cls, spec: ModelSpec, layers: int, slots: int, dtype: torch.dtype, device: torch.device) -> KVPool:
         """Pools of `slots` positions for `layers` layers, not filled."""
         shape = (2, spec.kv_heads, slots, spec.head_dim)
-        return cls([torch.empty(shape, dtype=dtype, device=device) for _ in range(layers)])
+        return cls([LayerPool(torch.empty(shape, dtype=dtype, device=device)) for _ in range(layers)])
 
     @property
     def nbytes(self) -> int:
         """Bytes of all layers."""
-        return sum(pool.nbytes for pool in self._layers_2KSD)
-
-    def layer(self, index: int) -> Tensor:
-        """The pool [2, K, S, D] of the stage's layer `index`."""
-        return self._layers_2KSD[index]
+        return sum(layer.nbytes for layer in self.layers)

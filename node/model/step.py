@@ -23,7 +23,8 @@ class Piece:
     """
 
     rows: slice  # within the span
-    slots: slice
+    first_slot: int
+    slots: int
     causal: bool
 
 
@@ -116,14 +117,14 @@ def _pieces(runs: list[_SlotRun], start: int, count: int) -> Iterator[Piece]:
     """
     for run in runs:
         if count == 1:
-            yield Piece(rows=slice(0, 1), slots=slice(run.first, run.first + run.count), causal=False)
+            yield Piece(rows=slice(0, 1), first_slot=run.first, slots=run.count, causal=False)
             continue
         before = min(run.count, max(0, start - run.position))
         if before:
-            yield Piece(rows=slice(0, count), slots=slice(run.first, run.first + before), causal=False)
+            yield Piece(rows=slice(0, count), first_slot=run.first, slots=before, causal=False)
         if before < run.count:
-            own = slice(run.first + before, run.first + run.count)
-            first_row, end_row = max(run.position, start) - start, run.end_position - start
-            yield Piece(rows=slice(first_row, end_row), slots=own, causal=True)
+            first_slot, slots = run.first + before, run.count - before
+            first_row, end_row = run.position + before - start, run.end_position - start
+            yield Piece(rows=slice(first_row, end_row), first_slot=first_slot, slots=slots, causal=True)
             if end_row < count:
-                yield Piece(rows=slice(end_row, count), slots=own, causal=False)
+                yield Piece(rows=slice(end_row, count), first_slot=first_slot, slots=slots, causal=False)

@@ -26,8 +26,9 @@ from layerline.models.read import TensorReader
 from layerline.models.sizes import stage_weights_bytes
 from node.model.attention import attention_pass
 from node.model.decoder import Decoder, Layer, Output
-from node.model.linear import owned_linear, shared_linear
-from node.model.rope import Rope
+from node.model.linear import Linear, owned_linear, shared_linear
+from node.model.norm import Norm
+from node.model.rope import Rope, pair_
 
 BLOCK_NUMBERS = 1 << 20  # 4 MiB of float32 a block: large enough for numpy, small beside any matrix
 LOADING_THREADS = 2
@@ -91,29 +92,42 @@ class _StageLoader:
         return self._matrix(["embedding"], [self._spec.vocabulary], self._spec.hidden)
 
     def _output(self, embedding_VC: Tensor | None) -> Output:
-        norm_C = self._vector(["final_norm"], [self._spec.hidden])
+        norm = self._norm("final_norm")
         if self._spec.tied_output and embedding_VC is not None:
-            return Output(norm_C=norm_C, matrix=shared_linear(embedding_VC))
+            return Output(norm=norm, matrix=shared_linear(embedding_VC))
         name = "embedding" if self._spec.tied_output else "output"
         weight_VC = self._matrix([name], [self._spec.vocabulary], self._spec.hidden)
-        return Output(norm_C=norm_C, matrix=owned_linear(weight_VC))
+        return Output(norm=norm, matrix=owned_linear(weight_VC))
 
     def _layer(self, index: int) -> Layer:
-        with torch.inference_mode():  # is a thread's own
+        with torch.inference_mode():  # holds for one thread only
             spec, prefix = self._spec, f"layers.{index}."
-            q_size, kv_size = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
-            names, sizes = [prefix + "q", prefix + "k", prefix + "v"], [q_size, kv_size, kv_size]
-            bias_names = [f"{name}_bias" for name in names]
-            qkv_bias = self._vector(bias_names, sizes) if spec.qkv_bias else None
-            gate_up = [prefix + "gate", prefix + "up"], [spec.intermediate] * 2
+            gate_up_OI = self._matrix([prefix + "gate", prefix + "up"], [spec.intermediate] * 2, spec.hidden)
+            down_OI = self._matrix([prefix + "down"], [spec.hidden], spec.intermediate)
+            attention_output = [prefix + "attention_output"], [spec.hidden], spec.heads * spec.head_dim
             return Layer(
-                attention_norm_C=self._vector([prefix + "attention_norm"], [spec.hidden]),
-                qkv=owned_linear(self._matrix(names, sizes, spec.hidden), qkv_bias),
-                attention_output=owned_linear(self._matrix([prefix + "attention_output"], [spec.hidden], q_size)),
-                ffn_norm_C=self._vector([prefix + "ffn_norm"], [spec.hidden]),
-                gate_up=owned_linear(self._matrix(*gate_up, spec.hidden)),
-                down=owned_linear(self._matrix([prefix + "down"], [spec.hidden], spec.intermediate)),
+                attention_norm=self._norm(prefix + "attention_norm"),
+                qkv=self._qkv(prefix),
+                attention_output=owned_linear(self._matrix(*attention_output)),
+                ffn_norm=self._norm(prefix + "ffn_norm"),
+                gate_up=owned_linear(gate_up_OI),
+                down=owned_linear(down_OI),
             )
+
+    def _qkv(self, prefix: str) -> Linear:
+        spec = self._spec
+        q_size, kv_size = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+        names, sizes = [prefix + "q", prefix + "k", prefix + "v"], [q_size, kv_size, kv_size]
+        weight_OI = self._matrix(names, sizes, spec.hidden)
+        pair_(weight_OI[: q_size + kv_size], spec.head_dim)
+        if not spec.qkv_bias:
+            return owned_linear(weight_OI)
+        bias_O = self._vector([f"{name}_bias" for name in names], sizes)
+        pair_(bias_O[: q_size + kv_size], spec.head_dim)
+        return owned_linear(weight_OI, bias_O)
+
+    def _norm(self, name: str) -> Norm:
+        return Norm(self._vector([name], [self._spec.hidden]), self._spec.norm_epsilon)
 
     def _matrix(self, names: list[str], outputs: list[int], inputs: int) -> Tensor:
         """The named tensors as one matrix [sum(outputs), inputs], below each other."""

@@ -1,0 +1,34 @@
+"""Root-mean-square norm (Zhang and Sennrich, 2019), computed in float32 whatever the dtype of the rows.
+
+Owns the norm's weight. On a CPU torch makes `rms_norm` out of nine operations, and while a token is decoded each
+operation costs more than its arithmetic; there it is put together from five.
+
+Shapes: T rows, C hidden.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class Norm:
+    """x / √(mean(x²) + ε) times a weight."""
+
+    def __init__(self, weight_C: Tensor, epsilon: float) -> None:
+        self._weight_C = weight_C
+        self._epsilon = epsilon
+        size = weight_C.shape[0]
+        self._scaled_weight_C = weight_C.float() * math.sqrt(size)
+        self._floor = torch.tensor(math.sqrt(size * epsilon))
+
+    def __call__(self, x_TC: Tensor) -> Tensor:
+        """The normed rows, in the dtype of x_TC."""
+        if not x_TC.is_cpu:
+            return functional.rms_norm(x_TC, self._weight_C.shape, self._weight_C, self._epsilon)
+        length_T1 = torch.linalg.vector_norm(x_TC, 2, -1, True, dtype=torch.float32)
+        normed_TC = (x_TC / torch.hypot(length_T1, self._floor)).mul_(self._scaled_weight_C)
+        return normed_TC.to(x_TC.dtype)
