@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import zeroconf
+from zeroconf import ServiceInfo
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from layerline.errors import NodeDuplicateError
@@ -25,6 +26,7 @@ CLOSE_DEADLINE_S = 1.5
 
 log = logging.getLogger(__name__)
 Addresses = tuple[str, ...]
+LookUp = Callable[[AsyncZeroconf, str], Awaitable[ServiceInfo]]
 
 
 async def advertise(
@@ -33,6 +35,7 @@ async def advertise(
     *,
     open_sockets: Callable[[], AsyncZeroconf],
     next_look: Callable[[], Awaitable[None]],
+    look_up: LookUp,
 ) -> None:
     """Advertises until cancelled, then takes the advert back.
 
@@ -42,7 +45,7 @@ async def advertise(
     while True:
         addresses = list_addresses()[:MAX_ADDRESSES]
         advert = make_advert(addresses)
-        async with _advertised(advert, open_sockets, refuse_duplicate=not announced_before):
+        async with _advertised(advert, open_sockets, look_up, refuse_duplicate=not announced_before):
             announced_before = True
             while list_addresses()[:MAX_ADDRESSES] == addresses:
                 await next_look()
@@ -52,6 +55,13 @@ async def advertise(
 async def look_interval() -> None:
     """Waits until it is time to look at the addresses again."""
     await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+async def look_up_service(sockets: AsyncZeroconf, name: str) -> ServiceInfo:
+    """The node service called `name`, with whatever has been answered about it by the deadline."""
+    service = AsyncServiceInfo(SERVICE_TYPE, name)
+    await service.async_request(sockets.zeroconf, LOOK_UP_MS)
+    return service
 
 
 def sockets_for(host: str) -> Callable[[], AsyncZeroconf]:
@@ -70,7 +80,7 @@ def sockets_for(host: str) -> Callable[[], AsyncZeroconf]:
 
 @asynccontextmanager
 async def _advertised(
-    advert: Advert, open_sockets: Callable[[], AsyncZeroconf], *, refuse_duplicate: bool
+    advert: Advert, open_sockets: Callable[[], AsyncZeroconf], look_up: LookUp, *, refuse_duplicate: bool
 ) -> AsyncIterator[None]:
     try:
         sockets = open_sockets()
@@ -79,7 +89,7 @@ async def _advertised(
         yield
         return
     try:
-        await _register(sockets, advert, refuse_duplicate)
+        await _register(sockets, advert, look_up, refuse_duplicate)
         yield
     finally:
         with contextlib.suppress(TimeoutError):
@@ -87,13 +97,13 @@ async def _advertised(
                 await sockets.async_close()
 
 
-async def _register(sockets: AsyncZeroconf, advert: Advert, refuse_duplicate: bool) -> None:
+async def _register(sockets: AsyncZeroconf, advert: Advert, look_up: LookUp, refuse_duplicate: bool) -> None:
     service = advert.to_service()
     try:
         try:
             await (await sockets.async_register_service(service))
         except zeroconf.NonUniqueNameException:
-            other = await _addresses_of_other(sockets, advert)
+            other = await _addresses_of_other(sockets, advert, look_up)
             if not set(other) <= set(advert.addresses):  # it is not ourselves, come back by a reflector
                 _report_duplicate(advert, other, refuse_duplicate)
             await (await sockets.async_register_service(service, cooperating_responders=True))
@@ -101,12 +111,11 @@ async def _register(sockets: AsyncZeroconf, advert: Advert, refuse_duplicate: bo
         _warn(advert, repr(error))
 
 
-async def _addresses_of_other(sockets: AsyncZeroconf, advert: Advert) -> Addresses:
-    service = AsyncServiceInfo(SERVICE_TYPE, advert.service_name)
-    await service.async_request(sockets.zeroconf, LOOK_UP_MS)
-    with contextlib.suppress(ValueError):
-        return Advert.from_service(service).addresses
-    return ("an address it does not tell",)
+async def _addresses_of_other(sockets: AsyncZeroconf, advert: Advert, look_up: LookUp) -> Addresses:
+    try:
+        return Advert.from_service(await look_up(sockets, advert.service_name)).addresses
+    except ValueError:
+        return ("an address it does not tell",)
 
 
 def _report_duplicate(advert: Advert, other: Addresses, refuse: bool) -> None:

@@ -20,7 +20,7 @@ import grpc.aio
 from layerline.errors import LayerlineError, PortInUseError
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import node_pb2_grpc
-from node.daemon.advertise import advertise, look_interval, sockets_for
+from node.daemon.advertise import advertise, look_interval, look_up_service, sockets_for
 from node.daemon.child import python_module
 from node.daemon.description import Description, DeviceWatch
 from node.daemon.devices import Speed, check_memory, chosen_devices
@@ -196,4 +196,5 @@ async def _advertise(parts: _Parts, listening: Listening) -> None:
         listening.addresses,
         open_sockets=sockets_for(listening.host),
         next_look=look_interval,
+        look_up=look_up_service,
     )

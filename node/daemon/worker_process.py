@@ -131,7 +131,7 @@ class WorkerProcess:
         except TimeoutError:
             raise self._stuck(message) from None
         except asyncio.CancelledError:
-            self._answers_to_skip += not answer.done()
+            self._answers_to_skip += answer.cancelled() or not answer.done()
             raise
         finally:
             self._answer = None

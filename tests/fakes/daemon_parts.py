@@ -1,0 +1,206 @@
+"""What a daemon is made of, in memory: a worker, models, epochs and timers that a test moves by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from layerline.errors import LayerlineError
+from layerline.facts import DeviceFacts
+from layerline.holding import Bind, Peer
+from layerline.models.spec import ModelSpec, RopeSpec
+from layerline.plan import StageSpec
+from node.daemon.model_library import OnProgress, OpenedModel
+from node.daemon.stage_keeper import KeeperSettings, OnLost, SpawnWorker, StageKeeper
+from node.daemon.worker_process import WorkerProcess
+from node.pipe import Place, Placed, Start, Started
+
+DIGEST = "d" * 64
+WORKER_PROGRAM = Path(__file__).with_name("daemon_worker.py")
+
+
+def worker_command(mode: str = "good") -> tuple[str, ...]:
+    return (sys.executable, str(WORKER_PROGRAM), mode)
+
+
+def stage_spec(model: str = "tiny", *, last_layer: int = 1, digest: str = DIGEST, pages: int = 8) -> StageSpec:
+    return StageSpec(
+        model=model,
+        digest=digest,
+        first_layer=0,
+        last_layer=last_layer,
+        dtype="bfloat16",
+        devices=("cpu",),
+        pages=pages,
+        page_tokens=16,
+        max_rows=64,
+    )
+
+
+def bind_command(epoch: int, command: int = 1, following: Peer | None = None) -> Bind:
+    return Bind(
+        command=command,
+        epoch=epoch,
+        plan_key=b"k" * 16,
+        stage_index=0,
+        stage_count=2 if following else 1,
+        next=following,
+    )
+
+
+def model_spec(layers: int = 4) -> ModelSpec:
+    return ModelSpec(
+        family="llama",
+        layers=layers,
+        hidden=64,
+        intermediate=96,
+        heads=4,
+        kv_heads=2,
+        head_dim=16,
+        vocabulary=100,
+        context_tokens=256,
+        norm_epsilon=1e-5,
+        rope=RopeSpec(theta=10000.0),
+        qkv_bias=False,
+        tied_output=True,
+    )
+
+
+def cpu_facts(budget_bytes: int = 1 << 30) -> DeviceFacts:
+    return DeviceFacts(
+        device="cpu",
+        kind="cpu",
+        name="a CPU",
+        threads=1,
+        total_bytes=1 << 31,
+        free_bytes=1 << 30,
+        budget_bytes=budget_bytes,
+    )
+
+
+class FakeModels:
+    """Every model there is has the same card."""
+
+    async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
+        return OpenedModel(
+            name=name, digest=DIGEST, spec=model_spec(), path=Path("/models") / name, card_path=Path("/cards/1.card")
+        )
+
+
+@dataclass
+class FakeEpochs:
+    epoch: int = 0
+
+    def last_epoch(self) -> int:
+        return self.epoch
+
+    def remember_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+@dataclass
+class FakeTimers:
+    """Timers that go off when the test says so."""
+
+    waiting: dict[int, tuple[float, Callable[[], None]]] = field(default_factory=dict)
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> FakeTimer:
+        key = len(self.waiting)
+        self.waiting[key] = (delay_s, call)
+        return FakeTimer(self, key)
+
+    def go_off(self) -> None:
+        """All that wait go off."""
+        waiting, self.waiting = self.waiting, {}
+        for _, call in waiting.values():
+            call()
+
+
+@dataclass
+class FakeTimer:
+    timers: FakeTimers
+    key: int
+
+    def cancel(self) -> None:
+        self.timers.waiting.pop(self.key, None)
+
+
+class FakeWorker:
+    """Does as told, and keeps what it was told. `hold_start` and `fail_start` make loading wait or fail."""
+
+    def __init__(self, on_lost: OnLost, *, hold_start: bool = False, fail_start: LayerlineError | None = None) -> None:
+        self.on_lost = on_lost
+        self.lost: LayerlineError | None = None
+        self.told: list[str] = []
+        self.starts: list[Start] = []
+        self.places: list[Place] = []
+        self._hold_start = hold_start
+        self._fail_start = fail_start
+
+    async def start(self, start: Start, on_progress: OnProgress) -> Started:
+        self.told.append("start")
+        self.starts.append(start)
+        on_progress(1, 2)
+        if self._hold_start:
+            await asyncio.get_running_loop().create_future()
+        if self._fail_start:
+            raise self._fail_start
+        return Started(port=4711, weights_bytes=1000, kv_bytes=500)
+
+    async def place(self, place: Place) -> Placed:
+        self.told.append("place")
+        self.places.append(place)
+        return Placed(next_address=place.next.addresses[0] if place.next else "")
+
+    async def vacate(self) -> None:
+        self.told.append("vacate")
+
+    async def stop(self) -> None:
+        self.told.append("stop")
+
+    def die(self, error: LayerlineError) -> None:
+        self.lost = error
+        self.on_lost(error)
+
+
+class FakeWorkers:
+    """Spawns fake workers, all alike, and keeps them."""
+
+    def __init__(self, *, hold_start: bool = False, fail_start: LayerlineError | None = None) -> None:
+        self.spawned: list[FakeWorker] = []
+        self.hold_start = hold_start
+        self.fail_start = fail_start
+
+    async def spawn(self, on_lost: OnLost) -> FakeWorker:
+        worker = FakeWorker(on_lost, hold_start=self.hold_start, fail_start=self.fail_start)
+        self.spawned.append(worker)
+        return worker
+
+
+def process_workers(mode: str = "good") -> SpawnWorker:
+    """Spawns the worker program as real processes."""
+
+    async def spawn(on_lost: OnLost) -> WorkerProcess:
+        return await WorkerProcess.spawn(worker_command(mode), {}, node="kitchen", on_lost=on_lost)
+
+    return spawn
+
+
+def make_keeper(
+    spawn_worker: SpawnWorker,
+    *,
+    timers: FakeTimers | None = None,
+    epochs: FakeEpochs | None = None,
+    budget_bytes: int = 1 << 30,
+) -> StageKeeper:
+    return StageKeeper(
+        KeeperSettings(node="kitchen", host="127.0.0.1", threads=1, keep_alive_s=300.0),
+        models=FakeModels(),
+        epochs=epochs or FakeEpochs(),
+        devices=lambda: (cpu_facts(budget_bytes),),
+        spawn_worker=spawn_worker,
+        call_later=(timers or FakeTimers()).call_later,
+    )

@@ -1,0 +1,61 @@
+"""A worker that speaks the daemon's pipe and computes nothing: `python tests/fakes/daemon_worker.py [MODE]`.
+
+Modes: "good"; "slow" (says a little progress, then loads for ever), "refuses", "dies" (at Start), "babbles" (says
+what is no message), "stubborn" (ignores SIGTERM and the end of its input), "dreams" (never answers Place).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from node import pipe
+
+
+def main() -> None:
+    mode = sys.argv[1] if len(sys.argv) > 1 else "good"
+    if mode == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while (message := _read()) is not None:
+        if isinstance(message, pipe.Start):
+            _start(mode, message)
+        elif isinstance(message, pipe.Place) and mode != "dreams":
+            _say(pipe.Placed(next_address=message.next.addresses[0] if message.next else ""))
+    while mode == "stubborn":
+        time.sleep(60)
+
+
+def _start(mode: str, start: pipe.Start) -> None:
+    total_bytes = 1000
+    if mode == "dies":
+        print("first words\nout of \x1b[31mluck", file=sys.stderr, flush=True)
+        sys.exit(3)
+    if mode == "babbles":
+        os.write(1, b"Hello, I am not a message. " * 10)
+        return
+    if mode == "refuses":
+        _say(pipe.Refused(code="model_corrupt", message="The file is short.", remedy="Copy it anew."))
+        sys.exit(1)
+    _say(pipe.Progress(done_bytes=500, total_bytes=total_bytes))
+    if mode != "slow":
+        _say(pipe.Progress(done_bytes=total_bytes, total_bytes=total_bytes))
+        _say(pipe.Started(port=4711, weights_bytes=total_bytes, kv_bytes=start.spec.pages))
+
+
+def _read() -> pipe.ToWorker | None:
+    prefix = sys.stdin.buffer.read(pipe.LENGTH_BYTES)
+    if len(prefix) < pipe.LENGTH_BYTES:
+        return None
+    message = pipe.unpack(sys.stdin.buffer.read(pipe.length_of(prefix)))
+    assert isinstance(message, pipe.ToWorker)
+    return message
+
+
+def _say(message: pipe.FromWorker) -> None:
+    os.write(1, pipe.pack(message))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""One coordinator's hold: its rules and its deadlines, in virtual time and without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from layerline.errors import (
+    DeadlineError,
+    LayerlineError,
+    NodeDrainingError,
+    NodeHeldError,
+    OverloadedError,
+    ProtocolError,
+    StageFailedError,
+    WireVersionError,
+)
+from layerline.holding import (
+    Bound,
+    Draining,
+    Failed,
+    Heartbeat,
+    HoldCommand,
+    HoldEvent,
+    HoldHello,
+    Load,
+    Loaded,
+    LoadProgress,
+    Unload,
+    Unloaded,
+    Welcome,
+    WorkerLost,
+)
+from layerline.version import WIRE_VERSION
+from node.daemon.hold_desk import HoldDesk
+from node.daemon.hold_outbox import MAX_EVENTS, Outbox
+from node.daemon.holding import MAX_COMMANDS
+from tests.fakes.daemon_parts import FakeWorkers, bind_command, make_keeper, stage_spec
+from tests.fakes.virtual_time import run_in_virtual_time
+
+HELLO = HoldHello(wire_version=WIRE_VERSION, coordinator="desk")
+ADDRESS = "10.0.0.9:5000"
+
+
+class FakeWire:
+    """A coordinator whose commands the test puts in, and whose events it takes out."""
+
+    def __init__(self, *commands: HoldCommand) -> None:
+        self.commands: asyncio.Queue[HoldCommand | None] = asyncio.Queue()
+        self.events: asyncio.Queue[HoldEvent] = asyncio.Queue()
+        self.reads_nothing = False
+        self.say(*commands)
+
+    def say(self, *commands: HoldCommand | None) -> None:
+        for command in commands:
+            self.commands.put_nowait(command)
+
+    async def read(self) -> HoldCommand | None:
+        return await self.commands.get()
+
+    async def write(self, event: HoldEvent) -> None:
+        if self.reads_nothing:
+            await asyncio.get_running_loop().create_future()
+        self.events.put_nowait(event)
+
+    async def next_event(self, *, skip: tuple[type, ...] = (Heartbeat, LoadProgress)) -> HoldEvent:
+        while isinstance(event := await self.events.get(), skip):
+            pass
+        return event
+
+
+def make_desk(workers: FakeWorkers | None = None) -> HoldDesk:
+    return HoldDesk(make_keeper((workers or FakeWorkers()).spawn), node="kitchen", node_id="k1")
+
+
+def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    def run() -> None:
+        async def body() -> None:
+            await test()
+
+        run_in_virtual_time(body())
+
+    return run
+
+
+def outcome(desk: HoldDesk, wire: FakeWire) -> asyncio.Task[None]:
+    return asyncio.create_task(desk.attend(wire, ADDRESS))
+
+
+@in_virtual_time
+async def test_a_hold_from_hello_to_its_end():
+    wire, desk = FakeWire(HELLO), make_desk()
+    attending = outcome(desk, wire)
+    assert await wire.next_event() == Welcome(node_id="k1", last_epoch=0)
+    assert desk.holder is not None
+    assert (desk.holder.coordinator, desk.holder.address) == ("desk", ADDRESS)
+    wire.say(Load(command=1, spec=stage_spec()))
+    progress = await wire.next_event(skip=(Heartbeat,))
+    assert progress == LoadProgress(command=1, done_bytes=1, total_bytes=2)
+    assert await wire.next_event() == Loaded(command=1, data_port=4711, weights_bytes=1000, kv_bytes=500, adopted=False)
+    wire.say(bind_command(1, command=2))
+    assert await wire.next_event() == Bound(command=2, next_address="")
+    wire.say(Unload(command=3))
+    assert await wire.next_event() == Unloaded(command=3)
+    wire.say(None)
+    await attending
+    assert desk.holder is None
+
+
+@pytest.mark.parametrize(
+    ("commands", "error", "words"),
+    [
+        ((), ProtocolError, "No hello came within 5 s"),
+        ((None,), ProtocolError, "not a hello"),
+        ((Heartbeat(),), ProtocolError, "not a hello"),
+        (
+            (HoldHello(wire_version=99, coordinator="new"),),
+            WireVersionError,
+            f"new at .* 99, node kitchen speaks {WIRE_VERSION}",
+        ),
+        ((HELLO, HELLO), ProtocolError, "second hello"),
+        ((HELLO,), DeadlineError, "no sign of life for 8 s"),
+    ],
+)
+def test_what_breaks_the_rules_ends_the_hold(
+    commands: tuple[HoldCommand, ...], error: type[LayerlineError], words: str
+):
+    async def attend() -> None:
+        await make_desk().attend(FakeWire(*commands), ADDRESS)
+
+    with pytest.raises(error, match=words):
+        run_in_virtual_time(attend())
+
+
+@in_virtual_time
+async def test_a_second_coordinator_is_told_who_holds_the_node_and_gets_it_afterwards():
+    first, second, desk = FakeWire(HELLO), FakeWire(HELLO), make_desk()
+    holding = outcome(desk, first)
+    await first.next_event()
+    with pytest.raises(NodeHeldError, match=f"held by the coordinator desk at {ADDRESS}"):
+        await desk.attend(second, "10.0.0.8:1")
+    second.say(HELLO)
+    waiting = outcome(desk, second)
+    await asyncio.sleep(0)
+    first.say(None)
+    await holding
+    assert isinstance(await second.next_event(), Welcome)
+    second.say(None)
+    await waiting
+
+
+@in_virtual_time
+async def test_heartbeats_go_both_ways_and_keep_the_hold():
+    wire, desk = FakeWire(HELLO), make_desk()
+    attending = outcome(desk, wire)
+    await wire.next_event()
+    for _ in range(20):
+        assert await wire.next_event(skip=()) == Heartbeat()
+        wire.say(Heartbeat())
+    wire.say(None)
+    await attending
+
+
+@in_virtual_time
+async def test_a_coordinator_that_takes_nothing_is_left():
+    wire, desk = FakeWire(HELLO), make_desk()
+    wire.reads_nothing = True
+    attending = outcome(desk, wire)
+    beating = asyncio.create_task(_beat_for_ever(wire))
+    with pytest.raises(DeadlineError, match="took nothing"):
+        await attending
+    beating.cancel()
+
+
+async def _beat_for_ever(wire: FakeWire) -> None:
+    while True:
+        await asyncio.sleep(1)
+        wire.say(Heartbeat())
+
+
+@in_virtual_time
+async def test_a_command_that_fails_does_not_end_the_hold():
+    wire, desk = FakeWire(HELLO, bind_command(1, command=5), Unload(command=6)), make_desk()
+    attending = outcome(desk, wire)
+    await wire.next_event()
+    failed = await wire.next_event()
+    assert isinstance(failed, Failed)
+    assert (failed.command, failed.error.node) == (5, "kitchen")
+    assert await wire.next_event() == Unloaded(command=6)
+    wire.say(None)
+    await attending
+
+
+@in_virtual_time
+async def test_unload_cancels_a_load_and_what_waits_behind_it():
+    workers = FakeWorkers(hold_start=True)
+    wire, desk = FakeWire(HELLO), make_desk(workers)
+    attending = outcome(desk, wire)
+    wire.say(Load(command=1, spec=stage_spec()), bind_command(1, command=2))
+    assert isinstance(await wire.next_event(skip=(Welcome, Heartbeat)), LoadProgress)
+    wire.say(Unload(command=3))
+    events = [await wire.next_event() for _ in range(3)]
+    assert [(type(event), event.command) for event in events] == [(Failed, 1), (Failed, 2), (Unloaded, 3)]
+    assert workers.spawned[0].told == ["start", "stop"]
+    wire.say(None)
+    await attending
+
+
+@in_virtual_time
+async def test_the_end_of_the_stream_cancels_a_load():
+    workers = FakeWorkers(hold_start=True)
+    wire, desk = FakeWire(HELLO, Load(command=1, spec=stage_spec())), make_desk(workers)
+    attending = outcome(desk, wire)
+    assert isinstance(await wire.next_event(skip=(Welcome, Heartbeat)), LoadProgress)
+    wire.say(None)
+    await attending
+    assert workers.spawned[0].told == ["start", "stop"]
+
+
+@in_virtual_time
+async def test_the_place_is_given_up_with_the_hold_and_the_stage_is_kept():
+    workers = FakeWorkers()
+    wire, desk = FakeWire(HELLO, Load(command=1, spec=stage_spec()), bind_command(1, command=2)), make_desk(workers)
+    attending = outcome(desk, wire)
+    while not isinstance(await wire.next_event(), Bound):
+        pass
+    wire.say(None)
+    await attending
+    assert workers.spawned[0].told == ["start", "place", "vacate"]
+
+
+@in_virtual_time
+async def test_a_lost_worker_is_told_at_once():
+    workers = FakeWorkers()
+    wire, desk = FakeWire(HELLO, Load(command=1, spec=stage_spec())), make_desk(workers)
+    attending = outcome(desk, wire)
+    while not isinstance(await wire.next_event(), Loaded):
+        pass
+    workers.spawned[0].die(StageFailedError("It was killed."))
+    lost = await wire.next_event()
+    assert isinstance(lost, WorkerLost)
+    assert lost.error.message == "It was killed."
+    wire.say(None)
+    await attending
+
+
+@in_virtual_time
+async def test_too_many_commands_end_the_hold():
+    workers = FakeWorkers(hold_start=True)
+    wire, desk = FakeWire(HELLO), make_desk(workers)
+    wire.say(*(Load(command=number, spec=stage_spec()) for number in range(MAX_COMMANDS + 2)))
+    with pytest.raises(ProtocolError, match="commands are waiting"):
+        await desk.attend(wire, ADDRESS)
+
+
+@in_virtual_time
+async def test_draining_is_told_and_waits_for_the_coordinator_to_leave():
+    wire, desk = FakeWire(HELLO), make_desk()
+    attending = outcome(desk, wire)
+    await wire.next_event()
+    draining = asyncio.create_task(desk.drain(2.0))
+    assert await wire.next_event() == Draining()
+    assert not draining.done()
+    with pytest.raises(NodeDrainingError):
+        await desk.attend(FakeWire(HELLO), ADDRESS)
+    wire.say(None)
+    await attending
+    await draining
+
+
+@in_virtual_time
+async def test_draining_does_not_wait_for_ever():
+    wire, desk = FakeWire(HELLO), make_desk()
+    attending = outcome(desk, wire)
+    await wire.next_event()
+    await desk.drain(2.0)
+    assert not attending.done()
+    wire.say(None)
+    await attending
+
+
+async def test_progress_and_heartbeats_give_way_to_newer_ones_and_nothing_else_does():
+    outbox = Outbox()
+    for number in range(MAX_EVENTS * 2):
+        outbox.put(LoadProgress(command=1, done_bytes=number, total_bytes=1000))
+        outbox.put(Heartbeat())
+    outbox.put(Unloaded(command=1))
+    taken = [await outbox.next() for _ in range(3)]
+    assert taken == [
+        LoadProgress(command=1, done_bytes=MAX_EVENTS * 2 - 1, total_bytes=1000),
+        Heartbeat(),
+        Unloaded(command=1),
+    ]
+
+
+async def test_an_outbox_that_nobody_reads_says_so():
+    outbox = Outbox()
+    for number in range(MAX_EVENTS + 1):
+        outbox.put(Unloaded(command=number))
+    with pytest.raises(OverloadedError):
+        await outbox.next()

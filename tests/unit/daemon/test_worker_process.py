@@ -1,0 +1,164 @@
+"""A worker process is told what to do, and whatever it does instead is put into words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psutil
+import pytest
+
+from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
+from layerline.holding import Peer
+from node.daemon import worker_process
+from node.daemon.worker_process import WorkerProcess, worker_environment
+from node.pipe import Place, Placed, Start, Started
+from tests.fakes.daemon_parts import stage_spec, worker_command
+
+DEADLINE_S = 20
+
+
+class Lost:
+    """What was said of a lost worker, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.errors: list[LayerlineError] = []
+        self.told = asyncio.Event()
+
+    def __call__(self, error: LayerlineError) -> None:
+        self.errors.append(error)
+        self.told.set()
+
+
+@asynccontextmanager
+async def running(mode: str, lost: Lost | None = None) -> AsyncIterator[tuple[WorkerProcess, psutil.Process]]:
+    known = set(psutil.Process().children())
+    worker = await WorkerProcess.spawn(worker_command(mode), {}, node="kitchen", on_lost=lost or Lost())
+    (process,) = set(psutil.Process().children()) - known
+    async with asyncio.timeout(DEADLINE_S):
+        try:
+            yield worker, process
+        finally:
+            await worker.stop()
+    assert not process.is_running()
+
+
+def start() -> Start:
+    return Start(spec=stage_spec(), card_path="/c", model_path="/m", host="127.0.0.1", threads=1, node="kitchen")
+
+
+def place() -> Place:
+    following = Peer(node_id="d1", name="desk", addresses=("10.0.0.3:4000",))
+    return Place(epoch=1, plan_key=b"k" * 16, stage_index=0, stage_count=2, next=following)
+
+
+def ignore(_done_bytes: int, _total_bytes: int) -> None:
+    pass
+
+
+async def test_a_worker_loads_takes_places_and_is_stopped_without_a_word():
+    lost, progress = Lost(), []
+    async with running("good", lost) as (worker, _):
+        started = await worker.start(start(), lambda done, total: progress.append((done, total)))
+        assert started == Started(port=4711, weights_bytes=1000, kv_bytes=8)
+        assert progress == [(500, 1000), (1000, 1000)]
+        assert await worker.place(place()) == Placed(next_address="10.0.0.3:4000")
+        await worker.vacate()
+        assert await worker.place(place()) == Placed(next_address="10.0.0.3:4000")
+    assert lost.errors == []
+
+
+async def test_a_refusal_is_the_workers_own_error_with_the_node():
+    async with running("refuses") as (worker, _):
+        with pytest.raises(ModelCorruptError, match=r"The file is short\. Copy it anew\.") as caught:
+            await worker.start(start(), ignore)
+    assert caught.value.node == "kitchen"
+
+
+async def test_a_worker_that_dies_at_its_start_is_named_with_its_last_word():
+    async with running("dies") as (worker, _):
+        with pytest.raises(StageFailedError, match=r'kitchen ended by itself with exit code 3; .*"out of \?\[31mluck"'):
+            await worker.start(start(), ignore)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(signal.SIGKILL, r"killed \(SIGKILL\), perhaps because .* memory.*smaller --memory"), (signal.SIGSEGV, "SIGSEGV")],
+)
+async def test_a_killed_worker_is_told_at_once(number: signal.Signals, words: str):
+    lost = Lost()
+    async with running("good", lost) as (worker, process):
+        await worker.start(start(), ignore)
+        process.send_signal(number)
+        await lost.told.wait()
+        with pytest.raises(StageFailedError, match=words):
+            await worker.place(place())
+    assert len(lost.errors) == 1
+
+
+async def test_a_worker_that_says_what_is_no_message_is_ended():
+    async with running("babbles") as (worker, _):
+        with pytest.raises(StageFailedError, match="SIGKILL"):
+            await worker.start(start(), ignore)
+
+
+async def test_a_worker_that_stands_still_while_loading_is_ended(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker_process, "START_SILENCE_DEADLINE_S", 0.3)
+    async with running("slow") as (worker, _):
+        with pytest.raises(StageFailedError, match="did not get on with loading"):
+            await worker.start(start(), ignore)
+
+
+async def test_a_worker_that_does_not_take_its_place_is_ended(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker_process, "PLACE_DEADLINE_S", 0.1)
+    lost = Lost()
+    async with running("dreams", lost) as (worker, _):
+        await worker.start(start(), ignore)
+        with pytest.raises(StageFailedError, match="did not take its place"):
+            await worker.place(place())
+        await lost.told.wait()
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over():
+    async with running("good") as (worker, process):
+        await worker.start(start(), ignore)
+        process.suspend()
+        placing = asyncio.create_task(worker.place(place()))
+        await asyncio.sleep(0)
+        placing.cancel()
+        await asyncio.wait({placing})
+        process.resume()
+        other = Place(epoch=2, plan_key=b"k" * 16, stage_index=0, stage_count=1, next=None)
+        assert await worker.place(other) == Placed(next_address="")
+
+
+async def test_a_stubborn_worker_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker_process, "END_DEADLINE_S", 0.1)
+    monkeypatch.setattr(worker_process, "TERMINATE_DEADLINE_S", 0.1)
+    async with running("stubborn") as (worker, _):
+        await worker.start(start(), ignore)
+
+
+async def test_a_stop_that_is_cancelled_still_ends_the_worker():
+    async with running("stubborn") as (worker, process):
+        await worker.start(start(), ignore)
+        stopping = asyncio.create_task(worker.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        await asyncio.wait({stopping})
+        await asyncio.to_thread(process.wait, DEADLINE_S)
+
+
+async def test_a_command_that_cannot_be_run_is_an_error_of_the_node():
+    with pytest.raises(StageFailedError, match="Node kitchen cannot start a worker"):
+        await WorkerProcess.spawn(("/no/such/program",), {}, node="kitchen", on_lost=Lost())
+
+
+def test_a_worker_gets_its_threads_and_the_numbering_of_devices():
+    environment = worker_environment({"HOME": os.sep, "OMP_NUM_THREADS": "99"}, 3)
+    assert environment["HOME"] == os.sep
+    assert environment["OMP_NUM_THREADS"] == "3"
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
