@@ -14,6 +14,7 @@ from tests.bench.models import BenchModel
 from tests.bench.streams import Stream, streams_from_json
 from tests.lab.lab import Lab
 from tests.lab.machine import Machine
+from tests.lab.nodes import await_measured, start_node
 from tests.lab.process import Process
 
 LINK_MBIT = 1_000
@@ -61,18 +62,14 @@ def running_cluster(model: BenchModel, nodes: int) -> Iterator[Cluster]:
     names = NODE_NAMES[:nodes]
     path = model.fetch()
     with Lab(*names, DESK, rate_mbit=LINK_MBIT) as lab:
-        for core, name in enumerate(names):
+        for name in names:
             lab[name].give_model(path)
-            _start_node(lab[name], core)
+        for node in [start_node(lab[name], cpu=core) for core, name in enumerate(names)]:
+            await_measured(node)
         coordinator = _start_coordinator(lab[DESK], path.name, model.halves(names))
         cluster = Cluster(lab, [lab[name] for name in names], _load_s(coordinator))
         cluster.ask([{"prompt": "Warm up.", "max_tokens": 4}])
         yield cluster
-
-
-def _start_node(machine: Machine, core: int) -> None:
-    node = machine.start(["layerline", "node", "--name", machine.name, "--device", "cpu:1"], cpu=core)
-    node.wait_for("ready", deadline_s=START_DEADLINE_S)
 
 
 def _start_coordinator(desk: Machine, model: str, layers: str) -> Process:

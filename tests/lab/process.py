@@ -76,14 +76,21 @@ class Process:
 
     def wait_for(self, pattern: str, *, deadline_s: float) -> re.Match[str]:
         """The first match of `pattern` in what it says; LateError after `deadline_s` or if it ends without."""
+        return self._wait_for((self.stdout, self.stderr), pattern, deadline_s)
+
+    def wait_for_output(self, pattern: str, *, deadline_s: float) -> re.Match[str]:
+        """The same, on its standard output alone."""
+        return self._wait_for((self.stdout,), pattern, deadline_s)
+
+    def _wait_for(self, streams: Sequence[Transcript], pattern: str, deadline_s: float) -> re.Match[str]:
         deadline = time.monotonic() + deadline_s
         with self._changed:
             while True:
-                found = self.stdout.search(pattern) or self.stderr.search(pattern)
-                if found:
-                    return found
+                for stream in streams:
+                    if found := stream.search(pattern):
+                        return found
                 left_s = deadline - time.monotonic()
-                if left_s <= 0 or (self.stdout.ended and self.stderr.ended):
+                if left_s <= 0 or all(stream.ended for stream in streams):
                     raise self._late(f"did not say {pattern!r} within {deadline_s:.0f} s or before its end")
                 self._changed.wait(left_s)
 

@@ -1,0 +1,73 @@
+"""Two good nodes on a network where others misbehave."""
+
+from __future__ import annotations
+
+import random
+import socket
+import sys
+
+import psutil
+import pytest
+
+from layerline.version import WIRE_VERSION
+from tests.lab.asking import ANSWER, answered, ask, nodes_seen
+from tests.lab.two_nodes import TwoNodes
+
+PORT = 7355
+UP_DEADLINE_S = 20.0
+SEND = """
+import socket, sys
+host, port, junk = sys.argv[1:]
+socket.create_connection((host, int(port)), 5).sendall(bytes.fromhex(junk))
+"""
+JUNK = {
+    "a web page is asked for": b"GET / HTTP/1.1\r\nHost: node\r\n\r\n",
+    "TLS is begun": bytes.fromhex("1603010200010001fc0303") + b"\0" * 64,
+    "noise": random.Random(1).randbytes(4096),
+    "HTTP/2 goes wrong after its preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + random.Random(2).randbytes(512),
+    "nothing follows": b"",
+}
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_junk_on_control_and_data_ports(cluster: TwoNodes, junk: str) -> None:
+    answered(ask(cluster.desk))
+    workers = cluster.workers()
+    for port in (PORT, _listening_port(cluster.worker(cluster.a))):
+        assert (
+            cluster.desk.run([sys.executable, "-c", SEND, cluster.a.ipv4, str(port), JUNK[junk].hex()]).exit_code == 0
+        )
+    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert cluster.workers() == workers
+
+
+def test_junk_mdns_while_nodes_are_searched(cluster: TwoNodes) -> None:
+    junk = cluster.b.start([sys.executable, "-m", "tests.lab.junk_mdns", cluster.b.ipv4])
+    junk.wait_for("^up", deadline_s=UP_DEADLINE_S)
+    try:
+        assert answered(ask(cluster.desk))["text"] == ANSWER
+        assert {name for name, node in nodes_seen(cluster.desk).items() if not node["unusable"]} == {"a", "b"}
+        assert junk.running
+    finally:
+        junk.kill()
+    for daemon in cluster.daemons.values():
+        assert daemon.running
+        assert "Traceback" not in daemon.stderr.text
+
+
+def test_a_node_of_another_version_is_shown_with_both_versions(cluster: TwoNodes) -> None:
+    later = WIRE_VERSION + 98
+    future = cluster.b.start([sys.executable, "-m", "tests.lab.future_node", cluster.b.ipv4, str(later)])
+    future.wait_for("^up", deadline_s=UP_DEADLINE_S)
+    try:
+        why = nodes_seen(cluster.desk)["future"]["unusable"]
+        assert f"version {later}" in why
+        assert f"speaks {WIRE_VERSION}" in why
+        assert answered(ask(cluster.desk))["text"] == ANSWER
+    finally:
+        future.kill()
+
+
+def _listening_port(worker: psutil.Process) -> int:
+    listening = [each for each in worker.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    return next(each.laddr.port for each in listening if each.family in (socket.AF_INET, socket.AF_INET6))

@@ -1,0 +1,103 @@
+"""Machines and processes that go away in mid-answer: an error that names the node, never a hang, and then on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.asking import ANSWER, answered, ask, begin_long_answer
+from tests.lab.machine import Machine
+from tests.lab.process import Finished, Process, wait_until
+from tests.lab.two_nodes import TwoNodes
+
+LOST_DEADLINE_S = 20.0  # ten seconds are promised
+DRAIN_DEADLINE_S = 10.0  # five seconds are promised
+
+
+@pytest.fixture(autouse=True)
+def whole(cluster: TwoNodes) -> Iterator[None]:
+    """Both nodes are up before each test, whatever the one before did to them."""
+    for machine in (cluster.a, cluster.b):
+        if not cluster.daemons[machine.name].running:
+            cluster.start(machine)
+    yield
+    for machine in (cluster.a, cluster.b):
+        machine.plug()
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_killed_worker(cluster: TwoNodes, name: str) -> None:
+    prompt = begin_long_answer(cluster.desk)
+    cluster.worker(machine_of(cluster, name)).kill()
+    assert_lost(prompt, name)
+    assert cluster.daemons[name].running
+    assert answered(ask(cluster.desk))["text"] == ANSWER
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_killed_daemon(cluster: TwoNodes, name: str) -> None:
+    machine = machine_of(cluster, name)
+    prompt = begin_long_answer(cluster.desk)
+    cluster.daemons[name].kill()
+    assert_lost(prompt, name)
+    wait_until(lambda: not machine.pids(), "end of the worker whose daemon was killed", deadline_s=LOST_DEADLINE_S)
+    cluster.start(machine)
+    assert answered(ask(cluster.desk))["text"] == ANSWER
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_frozen_worker(cluster: TwoNodes, name: str) -> None:
+    prompt = begin_long_answer(cluster.desk)
+    cluster.worker(machine_of(cluster, name)).suspend()
+    assert_lost(prompt, name)
+    assert answered(ask(cluster.desk))["text"] == ANSWER
+
+
+def test_a_frozen_machine(cluster: TwoNodes) -> None:
+    prompt = begin_long_answer(cluster.desk)
+    with cluster.b.frozen():
+        assert_lost(prompt, "b")
+    assert answered(ask(cluster.desk))["text"] == ANSWER
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_an_unplugged_cable(cluster: TwoNodes, name: str) -> None:
+    machine = machine_of(cluster, name)
+    prompt = begin_long_answer(cluster.desk)
+    machine.unplug()
+    assert_lost(prompt, name)
+    machine.plug()
+    assert answered(ask(cluster.desk))["text"] == ANSWER
+
+
+def test_a_node_that_is_told_to_end(cluster: TwoNodes) -> None:
+    prompt = begin_long_answer(cluster.desk)
+    cluster.daemons["a"].terminate()
+    assert "shutting down" in assert_lost(prompt, "a").stderr
+    assert cluster.daemons["a"].wait(deadline_s=DRAIN_DEADLINE_S).exit_code == 0
+    wait_until(lambda: not cluster.a.pids(), "end of all that the node had started", deadline_s=DRAIN_DEADLINE_S)
+
+
+def test_a_coordinator_that_is_killed_leaves_the_nodes_free(cluster: TwoNodes) -> None:
+    prompt = begin_long_answer(cluster.desk)
+    workers = cluster.workers()
+    prompt.kill()
+    assert prompt.wait(deadline_s=LOST_DEADLINE_S).exit_code == -signal.SIGKILL
+    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert cluster.workers() == workers
+
+
+def assert_lost(prompt: Process, name: str) -> Finished:
+    """The prompt ends in time, with the code for a lost node and a sentence that names it."""
+    finished = prompt.wait(deadline_s=LOST_DEADLINE_S)
+    assert finished.exit_code == 6, finished.stderr
+    complaint = finished.stderr.splitlines()[-1].casefold()
+    assert f"node {name}" in complaint
+    assert "Traceback" not in finished.stderr
+    return finished
+
+
+def machine_of(cluster: TwoNodes, name: str) -> Machine:
+    return {"a": cluster.a, "b": cluster.b}[name]

@@ -1,0 +1,55 @@
+"""Networks that are not as one would like them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.lab.asking import ANSWER, answered, ask, nodes_seen
+from tests.lab.lab import Lab
+from tests.lab.nodes import spare_measuring, start_node
+from tests.lab.two_nodes import two_nodes
+
+
+def test_a_network_of_ipv6_alone(smollm2: Path) -> None:
+    with two_nodes(smollm2, ipv4=False) as cluster:
+        seen = nodes_seen(cluster.desk)
+        assert f"[{cluster.a.ipv6}]:7355" in seen["a"]["facts"]["addresses"]
+        assert answered(ask(cluster.desk))["text"] == ANSWER
+
+
+def test_no_node_at_all() -> None:
+    with Lab("desk") as lab:
+        refused = ask(lab["desk"])
+        assert refused.exit_code == 3
+        assert f"eth0 ({lab['desk'].ipv4})" in refused.stderr
+        assert f"eth0 ({lab['desk'].ipv6})" in refused.stderr
+        assert "layerline node" in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def test_a_node_that_is_named_but_not_there() -> None:
+    with Lab("a", "desk") as lab:
+        refused = ask(lab["desk"], "--node", f"{lab['a'].ipv4}:7355")
+        assert refused.exit_code == 3
+        assert f"{lab['a'].ipv4}:7355" in refused.stderr
+
+
+def test_nodes_without_mdns_are_used_by_address(smollm2: Path) -> None:
+    with Lab("a", "desk") as lab:
+        lab["a"].give_model(smollm2)
+        spare_measuring(lab["a"])
+        start_node(lab["a"], "--no-mdns")
+        assert ask(lab["desk"]).exit_code == 3
+        answer = answered(ask(lab["desk"], "--no-mdns", "--node", f"{lab['a'].ipv4}:7355"))
+        assert answer["text"] == ANSWER
+        assert [stage["node"] for stage in answer["plan"]] == ["a"]
+
+
+def test_an_address_that_comes_while_the_node_runs(smollm2: Path) -> None:
+    with Lab("a", "desk") as lab:
+        lab["a"].give_model(smollm2)
+        spare_measuring(lab["a"])
+        lab["a"].unplug()
+        start_node(lab["a"])
+        lab["a"].plug()
+        assert answered(ask(lab["desk"]))["text"] == ANSWER
