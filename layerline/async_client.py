@@ -114,11 +114,12 @@ class AsyncStream(Generic[Item, End]):
 class AsyncClient:
     """Speaks with a coordinator: the one at `address` ("host:port"), or the one that mDNS finds.
 
-    It connects on first use. Every method raises a LayerlineError that says what happened and what to do.
+    Several addresses of one coordinator are tried in order. It connects on first use. Every method raises a
+    LayerlineError that says what happened and what to do.
     """
 
-    def __init__(self, address: str | None = None) -> None:
-        self._wanted = None if address is None else calls.checked_address(address)
+    def __init__(self, address: str | Sequence[str] | None = None) -> None:
+        self._addresses = calls.checked_addresses(address)
         self._lock = asyncio.Lock()
         self._connection: _Connection | None = None
         self._closed = False
@@ -241,7 +242,7 @@ class AsyncClient:
         calls.require_open(self._closed)
         async with self._lock:
             if self._connection is None:
-                addresses = (self._wanted,) if self._wanted is not None else await _find_addresses()
+                addresses = self._addresses or await _find_addresses()
                 self._connection = await _connect(addresses)
             return self._connection
 

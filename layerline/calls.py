@@ -153,7 +153,15 @@ def require_finished(reader: Reader[object, object], peer: str) -> None:
         raise ProtocolError(f"{peer} ended a stream without finishing it.", remedy="Check its log.")
 
 
-def checked_address(address: str) -> str:
+def checked_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The addresses that a client was given; none if it is to look for itself."""
+    if given is None:
+        return ()
+    addresses = (given,) if isinstance(given, str) or not isinstance(given, Sequence) else tuple(given)
+    return tuple(_checked_address(address) for address in addresses)
+
+
+def _checked_address(address: str) -> str:
     """`address` if it can be one: host:port, [v6]:port or unix:path."""
     if not isinstance(address, str):
         raise UsageError(f"A coordinator's address must be text like HOST:PORT, not {address!r:.80}.")

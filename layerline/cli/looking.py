@@ -1,0 +1,51 @@
+"""`layerline nodes` and `layerline plan`: what is there, and what would be done with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from layerline.cli.options import Finding
+from layerline.cli.output import print_lines, print_table
+from layerline.cli.render.json_objects import nodes_object, plan_object
+from layerline.cli.render.sentences import no_nodes_sentence, plan_lines
+from layerline.cli.render.tables import nodes_table, plan_table
+from layerline.cli.session import open_session
+from layerline.errors import NoNodesError
+from layerline.plan import PlanRequest
+from layerline.reports import NodesReport, PlanReport
+
+
+def run_nodes(finding: Finding, *, as_json: bool) -> None:
+    """Lists every node; NoNodesError if there is none."""
+    report = asyncio.run(_nodes(finding))
+    if as_json:
+        print(json.dumps(nodes_object(report)))
+    elif report.nodes:
+        print_table(nodes_table(report))
+    if not report.nodes:
+        remedy = "Start one with `layerline node` on each machine, or name one with --node HOST:PORT."
+        raise NoNodesError(no_nodes_sentence(report), remedy=remedy)
+
+
+def run_plan(finding: Finding, request: PlanRequest, *, as_json: bool) -> None:
+    """Shows the plan for a model."""
+    plan = asyncio.run(_plan(finding, request))
+    if as_json:
+        print(json.dumps(plan_object(plan)))
+        return
+    print_lines((plan_lines(plan)[0], ""))
+    print_table(plan_table(plan))
+    print_lines(("", *plan.notes) if plan.notes else ())
+
+
+async def _nodes(finding: Finding) -> NodesReport:
+    async with open_session(finding) as session:
+        return await session.client.nodes()
+
+
+async def _plan(finding: Finding, request: PlanRequest) -> PlanReport:
+    async with open_session(finding, request.model) as session:
+        return await session.client.plan(
+            session.model, dtype=request.dtype, context_tokens=request.context_tokens, layers=request.layers
+        )

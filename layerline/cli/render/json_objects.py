@@ -1,0 +1,54 @@
+"""What --json prints: objects of plain types, whose keys are relied on by other people's scripts. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from layerline.facts import NodeFacts
+from layerline.reports import NodeReport, NodesReport, PlanReport
+from layerline.requests import Completion
+
+
+def completion_object(completion: Completion) -> dict[str, Any]:
+    """The object of `layerline prompt --json`."""
+    finished = completion.finished
+    return {
+        "text": completion.text,
+        "token_ids": list(completion.token_ids),
+        "finish_reason": finished.finish_reason,
+        "usage": asdict(finished.usage),
+        "timings": asdict(finished.timings),
+        "plan": [asdict(stage) for stage in finished.plan],
+        "seed": finished.seed,
+    }
+
+
+def nodes_object(report: NodesReport) -> dict[str, Any]:
+    """The object of `layerline nodes --json`."""
+    return {"nodes": [_node_object(node) for node in report.nodes], "searched": list(report.searched)}
+
+
+def plan_object(plan: PlanReport) -> dict[str, Any]:
+    """The object of `layerline plan --json`."""
+    return asdict(plan)
+
+
+def _node_object(node: NodeReport) -> dict[str, Any]:
+    known = {"name": node.name, "address": node.address, "unusable": node.unusable}
+    return known | (_facts_object(node.facts) if node.facts else {"id": "", "addresses": [], "devices": []})
+
+
+def _facts_object(facts: NodeFacts) -> dict[str, Any]:
+    return {
+        "id": facts.node_id,
+        "addresses": list(facts.addresses),
+        "devices": [asdict(device) for device in facts.devices],
+        "version": facts.version,
+        "wire_version": facts.wire_version,
+        "state": facts.state,
+        "models": [asdict(model) for model in facts.models],
+        "models_folder": facts.models_folder,
+        "loaded": [asdict(stage) for stage in facts.loaded],
+        "held_by": asdict(facts.held_by) if facts.held_by else None,
+    }

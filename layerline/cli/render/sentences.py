@@ -1,0 +1,51 @@
+"""Plans, speeds and their like as lines of plain text. Pure."""
+
+from __future__ import annotations
+
+from layerline.bytes_text import format_bytes
+from layerline.reports import NodesReport, PlanReport, StageReport
+from layerline.requests import Finished
+
+
+def plan_lines(plan: PlanReport) -> list[str]:
+    """Which node holds which layers, one line a stage below one on the model."""
+    widest = max((len(stage.node) for stage in plan.stages), default=0)
+    nodes = "1 node" if len(plan.stages) == 1 else f"{len(plan.stages)} nodes"
+    head = f"{plan.model}: {plan.layers} layers in {plan.dtype}, context {plan.context_tokens} tokens, on {nodes}"
+    return [head, *(f"  {stage.node:<{widest}}  {_stage_text(stage)}" for stage in plan.stages)]
+
+
+def layers_text(first_layer: int, last_layer: int) -> str:
+    """The layers of a stage, as in 0-14 or 7."""
+    return f"{first_layer}-{last_layer}" if first_layer != last_layer else f"{first_layer}"
+
+
+def needed_bytes(stage: StageReport) -> int:
+    """What a stage takes in all."""
+    return stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes
+
+
+def _stage_text(stage: StageReport) -> str:
+    layers = layers_text(stage.first_layer, stage.last_layer)
+    memory = f"{format_bytes(needed_bytes(stage))} of {format_bytes(stage.budget_bytes)}"
+    return f"layers {layers} on {', '.join(stage.devices)}, {memory}"
+
+
+def speed_line(finished: Finished) -> str:
+    """How fast the prompt was read and the answer made, and the seed that makes it again."""
+    usage, timings = finished.usage, finished.timings
+    parts = [
+        f"prompt {usage.prompt_tokens} tokens at {timings.prefill_tokens_per_s:.1f} tokens/s",
+        f"answer {usage.completion_tokens} tokens at {timings.decode_tokens_per_s:.1f} tokens/s",
+        f"first token after {timings.ttft_s:.2f} s",
+        f"seed {finished.seed}",
+    ]
+    if finished.finish_reason == "length":
+        parts.append("cut at the longest that was allowed")
+    return ", ".join(parts)
+
+
+def no_nodes_sentence(report: NodesReport) -> str:
+    """What was looked for, and where, when there is no node."""
+    where = ", ".join(report.searched) or "no interface, as none is up"
+    return f"No node was found. Nodes were looked for by mDNS (_layerline._tcp.local.) on {where}."

@@ -1,0 +1,147 @@
+"""`layerline chat` against a coordinator on loopback, through a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from layerline.cli.main import program
+from layerline.errors import PromptTooLongError
+from layerline.requests import Message
+from tests.fakes.coordinator_service import ANSWER, FakeCoordinator, Hang, serving
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def fake() -> FakeCoordinator:
+    return FakeCoordinator()
+
+
+@pytest.fixture
+def address(fake: FakeCoordinator) -> Iterator[str]:
+    with serving(fake) as address:
+        yield address
+
+
+def chat(address: str, lines: str, *arguments: str) -> Result:
+    return CliRunner().invoke(program, ["chat", "--model", "tiny", "--coordinator", address, *arguments], input=lines)
+
+
+def turns(*texts: str) -> tuple[Message, ...]:
+    roles = ("user", "assistant") * len(texts)
+    return tuple(Message(role=role, content=text) for role, text in zip(roles, texts, strict=False))
+
+
+def test_each_line_is_a_turn_and_the_model_sees_all_of_them(address: str, fake: FakeCoordinator) -> None:
+    result = chat(address, "One\n\nTwo")
+    assert (result.exit_code, result.stdout) == (0, "Paris.\nParis.\n")
+    assert [asked.messages for asked in fake.asked] == [turns("One"), turns("One", "Paris.", "Two")]
+
+
+def test_clear_forgets_the_turns_but_not_the_instructions(address: str, fake: FakeCoordinator) -> None:
+    chat(address, "One\n/clear\nTwo\n/bye\nThree\n", "--system", "S")
+    system = Message(role="system", content="S")
+    assert [asked.messages for asked in fake.asked] == [(system, *turns("One")), (system, *turns("Two"))]
+
+
+def test_help_and_unknown_commands_are_told_and_not_said(address: str, fake: FakeCoordinator) -> None:
+    result = chat(address, "/help\n/clea\n")
+    assert "forget the conversation" in result.stderr
+    assert "There is no /clea. Did you mean /clear?" in result.stderr
+    assert fake.asked == []
+
+
+def test_a_failed_turn_through_a_pipe_ends_the_chat(address: str, fake: FakeCoordinator) -> None:
+    fake.answers = [(PromptTooLongError("The prompt has 9 tokens, the context 8."),)]
+    result = chat(address, "One\nTwo\n")
+    assert result.exit_code == 7
+    assert len(fake.asked) == 1
+
+
+class Terminal:
+    """A chat on a pseudo terminal."""
+
+    def __init__(self, address: str) -> None:
+        self._end, inner = pty.openpty()
+        command = [sys.executable, "-m", "layerline.cli.main", "chat", "--model", "tiny", "--coordinator", address]
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "TERM": "dumb"}
+        self.process = subprocess.Popen(
+            command,
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        )
+        os.close(inner)
+        self.shown = ""
+
+    def wait_for(self, pattern: str) -> None:
+        """Reads what is shown until it has `pattern`, which is then passed."""
+        while not (match := re.search(pattern, self.shown)):
+            self.shown += os.read(self._end, 4096).decode()
+        self.shown = self.shown[match.end() :]
+
+    def type(self, text: str) -> None:
+        os.write(self._end, text.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT_S)
+        os.close(self._end)
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.fixture
+def terminal(address: str) -> Iterator[Terminal]:
+    terminal = Terminal(address)
+    yield terminal
+    terminal.close()
+
+
+CTRL_C, CTRL_D = "\x03", "\x04"
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_chat(terminal: Terminal, fake: FakeCoordinator) -> None:
+    fake.answers = [(ANSWER[0], Hang()), ANSWER]
+    terminal.wait_for(">>> ")
+    terminal.type("One\n")
+    fake.hung.get(timeout=WAIT_S)
+    terminal.wait_for("Par")
+    terminal.type(CTRL_C)
+    terminal.wait_for(r"\(stopped\)[\s\S]*>>> ")
+    assert fake.cancelled.get(timeout=WAIT_S) == "cancelled"
+    terminal.type("Two\n")
+    terminal.wait_for(r"Paris\.[\s\S]*>>> ")
+    assert fake.asked[1].messages == turns("One", "Par", "Two")
+    terminal.type(CTRL_C)
+    terminal.wait_for(r"/bye ends the chat[\s\S]*>>> ")
+    terminal.type(CTRL_D)
+    assert terminal.process.wait(WAIT_S) == 0
+
+
+def test_a_refused_turn_is_told_and_forgotten(terminal: Terminal, fake: FakeCoordinator) -> None:
+    fake.answers = [(PromptTooLongError("The prompt has 9 tokens, the context 8."),), ANSWER]
+    terminal.wait_for(">>> ")
+    terminal.type("Long\n")
+    terminal.wait_for(r"the context 8\. /clear forgets the conversation\.[\s\S]*>>> ")
+    terminal.type("Short\n")
+    terminal.wait_for(r"Paris\.[\s\S]*>>> ")
+    assert fake.asked[1].messages == turns("Short")
+    terminal.type("/bye\n")
+    assert terminal.process.wait(WAIT_S) == 0

@@ -1,0 +1,86 @@
+"""`layerline nodes` and `layerline plan` against a coordinator on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from layerline.cli.main import program
+from layerline.errors import PlanDoesNotFitError
+from layerline.reports import NodesReport
+from tests.fakes.coordinator_service import FakeCoordinator, serving
+
+
+@pytest.fixture
+def fake() -> FakeCoordinator:
+    return FakeCoordinator()
+
+
+@pytest.fixture
+def address(fake: FakeCoordinator) -> Iterator[str]:
+    with serving(fake) as address:
+        yield address
+
+
+def run(address: str, *arguments: str) -> Result:
+    return CliRunner().invoke(program, [*arguments, "--coordinator", address])
+
+
+def test_nodes_are_a_table_with_the_reason_for_each_that_cannot_be_used(address: str) -> None:
+    result = run(address, "nodes")
+    assert result.exit_code == 0
+    head, _, attic, shed, *rest = [line.rstrip() for line in result.stdout.splitlines()]
+    assert head.split() == ["NAME", "ID", "ADDRESSES", "DEVICES", "VERSION", "STATE"]
+    assert "cpu: A CPU, 4 threads, 6.0 GiB of 16.0 GiB, 0.25 TFLOP/s, 21 GB/s" in attic
+    assert attic.split()[:3] == ["attic", "id-attic", "10.0.0.5:7355"]
+    assert shed.startswith("[red]shed")
+    assert shed.endswith("cannot be used: it answers at none of its addresses")
+    assert rest == []
+
+
+def test_nodes_as_json_have_everything(address: str) -> None:
+    nodes = json.loads(run(address, "nodes", "--json").stdout)
+    attic, shed = nodes["nodes"]
+    assert nodes["searched"] == ["eth0 (10.0.0.1)"]
+    assert (attic["name"], attic["id"], attic["state"], attic["unusable"]) == ("attic", "id-attic", "ready", "")
+    assert attic["devices"][0]["budget_bytes"] == 6 << 30
+    assert attic["addresses"] == ["10.0.0.5:7355"]
+    assert shed["unusable"] == "it answers at none of its addresses"
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_no_node_says_what_was_looked_for_and_how_to_start_one(
+    address: str, fake: FakeCoordinator, json_option: list[str]
+) -> None:
+    fake.nodes = NodesReport(nodes=(), searched=("eth0 (10.0.0.1)", "lo (127.0.0.1)"))
+    result = run(address, "nodes", *json_option)
+    assert result.exit_code == 3
+    assert "on eth0 (10.0.0.1), lo (127.0.0.1)" in result.stderr
+    assert "layerline node" in result.stderr
+    assert bool(result.stdout) == bool(json_option)
+
+
+def test_a_plan_is_a_table_with_memory_and_reasons(address: str) -> None:
+    result = run(address, "plan", "tiny")
+    assert result.exit_code == 0
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert lines[0] == "tiny: 30 layers in bfloat16, context 2048 tokens, on 2 nodes"
+    (attic,) = [line for line in lines if line.startswith("attic")]
+    sizes = ["512", "MiB", "128", "MiB", "64.0", "MiB", "704", "MiB", "1.0", "GiB"]
+    assert attic.split() == ["attic", "0-14", "cpu", *sizes, "as", "many", "layers", "as", "fit"]
+    assert lines[-1] == "shed was left out: it would only slow this down"
+
+
+def test_a_plan_as_json_has_bytes(address: str) -> None:
+    plan = json.loads(run(address, "plan", "tiny", "--json").stdout)
+    assert plan["stages"][1]["weights_bytes"] == 1 << 29
+    assert (plan["model"], plan["layers"], plan["notes"][0][:4]) == ("tiny", 30, "shed")
+
+
+def test_a_plan_that_does_not_fit_is_exit_code_5(address: str, fake: FakeCoordinator) -> None:
+    fake.plan = PlanDoesNotFitError("It needs 9 GiB.", remedy="Add a node.")
+    result = run(address, "plan", "tiny")
+    assert (result.exit_code, result.stderr) == (5, "layerline: error: It needs 9 GiB. Add a node.\n")

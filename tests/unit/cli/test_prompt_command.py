@@ -1,0 +1,170 @@
+"""`layerline prompt` against a coordinator on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from layerline.cli.main import program
+from layerline.errors import ModelNotFoundError, NodeLostError, PlanDoesNotFitError
+from layerline.plan import ManualStage
+from layerline.requests import Message, Piece
+from tests.fakes.coordinator_service import ANSWER, FINISHED, PREPARING, FakeCoordinator, Hang, serving
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def fake() -> FakeCoordinator:
+    return FakeCoordinator()
+
+
+@pytest.fixture
+def address(fake: FakeCoordinator) -> Iterator[str]:
+    with serving(fake) as address:
+        yield address
+
+
+def prompt(address: str, *arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(program, ["prompt", "--model", "tiny", "--coordinator", address, *arguments], input=stdin)
+
+
+def test_a_prompt_prints_the_answer_alone_and_the_rest_on_standard_error(address: str) -> None:
+    result = prompt(address, "What is the capital of France?")
+    assert (result.exit_code, result.stdout) == (0, "Paris.\n")
+    lines = result.stderr.splitlines()
+    assert lines[0] == "tiny: 30 layers in bfloat16, context 2048 tokens, on 2 nodes"
+    assert lines[1] == "  attic   layers 0-14 on cpu, 704 MiB of 1.0 GiB"
+    assert lines[2] == "  cellar  layers 15-29 on cpu, 704 MiB of 1.0 GiB"
+    assert lines[3] == (
+        "prompt 7 tokens at 28.0 tokens/s, answer 3 tokens at 12.5 tokens/s, first token after 0.25 s, seed 42"
+    )
+    assert len(lines) == 4
+
+
+def test_options_reach_the_coordinator(address: str, fake: FakeCoordinator) -> None:
+    sampling = "--max-tokens 9 --temperature 0.5 --top-p 0.25 --top-k 7 --min-p 0.125 --repetition-penalty 2 --seed 5"
+    others = "--system S --stop a --stop b --layers a=0-1,b=2-29 --dtype float32 --context 99"
+    assert prompt(address, "Hi", *shlex.split(sampling), *shlex.split(others)).exit_code == 0
+    (asked,), (planned,) = fake.asked, fake.planned
+    assert asked.messages == (Message(role="system", content="S"), Message(role="user", content="Hi"))
+    assert (asked.max_tokens, asked.temperature, asked.top_p, asked.top_k) == (9, 0.5, 0.25, 7)
+    assert (asked.min_p, asked.repetition_penalty, asked.seed, asked.stop) == (0.125, 2.0, 5, ("a", "b"))
+    assert (planned.model, planned.dtype, planned.context_tokens) == ("tiny", "float32", 99)
+    assert planned.layers[1] == ManualStage(node="b", first_layer=2, last_layer=29)
+
+
+def test_json_is_one_object_with_the_keys_that_scripts_rely_on(address: str) -> None:
+    result = prompt(address, "Hi", "--json")
+    assert json.loads(result.stdout) == {
+        "text": "Paris.",
+        "token_ids": [1, 2, 3],
+        "finish_reason": "stop",
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3},
+        "timings": {"ttft_s": 0.25, "prefill_tokens_per_s": 28.0, "decode_tokens_per_s": 12.5},
+        "plan": [
+            {"node": "attic", "first_layer": 0, "last_layer": 14},
+            {"node": "cellar", "first_layer": 15, "last_layer": 29},
+        ],
+        "seed": 42,
+    }
+    assert result.stderr == ""
+
+
+def test_raw_text_may_come_from_standard_input(address: str, fake: FakeCoordinator) -> None:
+    assert prompt(address, "-", "--raw", stdin="Once upon\n").exit_code == 0
+    assert (fake.asked[0].prompt, fake.asked[0].messages) == ("Once upon\n", None)
+
+
+def test_an_answer_that_ends_its_line_gets_no_second_line_end(address: str, fake: FakeCoordinator) -> None:
+    fake.answers = [(Piece(text="Line\n", token_ids=(1,)), FINISHED)]
+    assert prompt(address, "Hi").stdout == "Line\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["Hi", "--raw", "--system", "S"], "--raw and --system exclude each other."),
+        (["Hi", "--top-p", "5"], "Invalid value for '--top-p'"),
+        (["Hi", "--temperature", "nan"], "temperature must be from 0"),
+        (["Hi", "--temprature", "1"], "No such option '--temprature'. Did you mean '--temperature'?"),
+        (["Hi", "--layers", "a=5-2"], "'a=5-2' in --layers ends before it begins"),
+        (["Hi", "--node", "x"], "Invalid value for '--node': 'x' is not of the form HOST:PORT."),
+        (["Hi", "--node", "h:1"], "--coordinator and --node exclude each other."),
+        (["Hi", "--model", ""], "model name is not a short printable name"),
+        (["Hi", "--stop", ""], "a stop string must not be empty"),
+        ([], "Missing argument 'TEXT'."),
+    ],
+)
+def test_a_wrong_option_is_one_sentence_that_names_it(address: str, arguments: list[str], reason: str) -> None:
+    result = prompt(address, *arguments)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("layerline: error: ")
+    assert reason in line
+    assert result.stdout == ""
+
+
+def test_failures_of_the_coordinator_have_their_exit_codes(address: str, fake: FakeCoordinator) -> None:
+    fake.preparing = (PREPARING[0], ModelNotFoundError("No node has tiny.", remedy="Copy it there."))
+    result = prompt(address, "Hi")
+    assert (result.exit_code, result.stderr) == (4, "layerline: error: No node has tiny. Copy it there.\n")
+    fake.preparing = (PlanDoesNotFitError("It needs 9 GiB, attic has 1 GiB."),)
+    assert prompt(address, "Hi").exit_code == 5
+
+
+def test_a_node_lost_in_the_middle_leaves_what_came_so_far(address: str, fake: FakeCoordinator) -> None:
+    fake.answers = [(ANSWER[0], NodeLostError("The connection is gone.", node="cellar"))]
+    result = prompt(address, "Hi")
+    assert (result.exit_code, result.stdout) == (6, "Par\n")
+    assert result.stderr.splitlines()[-1] == "layerline: error: The connection is gone. (Node cellar.)"
+
+
+def test_no_coordinator_at_the_address_is_exit_code_3() -> None:
+    result = prompt("127.0.0.1:1", "Hi")
+    assert result.exit_code == 3
+    assert "No coordinator answers at 127.0.0.1:1" in result.stderr
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_cancels_the_request_and_ends_quietly(
+    address: str, fake: FakeCoordinator, number: signal.Signals, exit_code: int
+) -> None:
+    fake.answers = [(ANSWER[0], Hang())]
+    with _process(address) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(3) == b"Par"
+        os.kill(process.pid, number)
+        stdout, stderr = process.communicate(timeout=WAIT_S)
+        assert fake.cancelled.get(timeout=WAIT_S) == "cancelled"
+    assert (process.returncode, stdout) == (exit_code, b"\n")
+    assert b"rror" not in stderr
+    assert b"Traceback" not in stderr
+
+
+def test_a_reader_that_leaves_is_no_traceback(address: str, fake: FakeCoordinator) -> None:
+    many = [Piece(text="word " * 1000, token_ids=(1,)) for _ in range(200)]
+    fake.answers = [(*many, FINISHED)]
+    with _process(address) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        stderr = process.stderr.read()
+        assert process.wait(WAIT_S) == 141
+    assert b"error" not in stderr
+    assert b"Traceback" not in stderr
+
+
+def _process(address: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "layerline.cli.main", "prompt", "Hi", "--model", "tiny", "--coordinator", address]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
