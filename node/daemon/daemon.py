@@ -70,6 +70,7 @@ class _Parts:
 
 async def _run(settings: NodeSettings, worker_command: tuple[str, ...], last_resort: LastResort) -> None:
     with ExitStack() as held:
+        told = held.enter_context(told_by_signals())
         system = held.enter_context(system_devices(os.environ))
         devices = chosen_devices(settings.devices, system.present())
         check_memory(settings.memory_bytes, [system.read(device) for device in devices])
@@ -84,7 +85,7 @@ async def _run(settings: NodeSettings, worker_command: tuple[str, ...], last_res
             background = [_measure(settings, system, devices, watch)]
             if settings.mdns:
                 background.append(_advertise(parts, listening))
-            await _until_told(parts.desk, background, last_resort)
+            await _until_told(told, parts.desk, background, last_resort)
 
 
 def _assemble(
@@ -154,19 +155,20 @@ async def _serving(server: grpc.aio.Server, parts: _Parts) -> AsyncIterator[None
         await parts.keeper.close()
 
 
-async def _until_told(desk: HoldDesk, background: list[Coroutine[Any, Any, None]], last_resort: LastResort) -> None:
-    """Runs the background until a signal, then ends it while the coordinator leaves; raises what must end the node."""
-    with told_by_signals() as told:
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(_guarded(part)) for part in background]
-                await told.wait()
-                last_resort.begin()
-                for task in tasks:
-                    task.cancel()
-                await desk.drain(DRAIN_DEADLINE_S)
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+async def _until_told(
+    told: asyncio.Event, desk: HoldDesk, background: list[Coroutine[Any, Any, None]], last_resort: LastResort
+) -> None:
+    """Runs the background until told, then ends it while the coordinator leaves; raises what must end the node."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_guarded(part)) for part in background]
+            await told.wait()
+            last_resort.begin()
+            for task in tasks:
+                task.cancel()
+            await desk.drain(DRAIN_DEADLINE_S)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
 
 
 async def _guarded(part: Coroutine[Any, Any, None]) -> None:

@@ -24,11 +24,11 @@ def told_by_signals() -> Iterator[asyncio.Event]:
     loop, told = asyncio.get_running_loop(), asyncio.Event()
 
     def tell(number: signal.Signals) -> None:
-        log.info("%s: ending. Once more ends at once.", number.name)
-        told.set()
         for each in SIGNALS:
             loop.remove_signal_handler(each)
             signal.signal(each, signal.SIG_DFL)
+        told.set()
+        log.info("%s: ending. Once more ends at once.", number.name)
 
     for number in SIGNALS:
         loop.add_signal_handler(number, tell, number)

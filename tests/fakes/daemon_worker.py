@@ -1,6 +1,6 @@
 """A worker that speaks the daemon's pipe and computes nothing: `python tests/fakes/daemon_worker.py [MODE]`.
 
-Modes: "good"; "slow" (says a little progress, then loads for ever), "refuses", "dies" (at Start), "babbles" (says
+Modes: "good"; "dawdles" (says a little progress, then loads for ever), "refuses", "dies" (at Start), "babbles" (says
 what is no message), "stubborn" (ignores SIGTERM and the end of its input), "dreams" (never answers Place).
 """
 
@@ -39,7 +39,7 @@ def _start(mode: str, start: pipe.Start) -> None:
         _say(pipe.Refused(code="model_corrupt", message="The file is short.", remedy="Copy it anew."))
         sys.exit(1)
     _say(pipe.Progress(done_bytes=500, total_bytes=total_bytes))
-    if mode != "slow":
+    if mode != "dawdles":
         _say(pipe.Progress(done_bytes=total_bytes, total_bytes=total_bytes))
         _say(pipe.Started(port=4711, weights_bytes=total_bytes, kv_bytes=start.spec.pages))
 

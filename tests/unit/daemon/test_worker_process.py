@@ -107,7 +107,7 @@ async def test_a_worker_that_says_what_is_no_message_is_ended():
 
 async def test_a_worker_that_stands_still_while_loading_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(worker_process, "START_SILENCE_DEADLINE_S", 0.3)
-    async with running("slow") as (worker, _):
+    async with running("dawdles") as (worker, _):
         with pytest.raises(StageFailedError, match="did not get on with loading"):
             await worker.start(start(), ignore)
 

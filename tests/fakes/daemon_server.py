@@ -1,0 +1,60 @@
+"""A node's service on a real loopback port, with worker processes that compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from layerline.facts import NodeFacts
+from layerline.rpc.channels import make_server
+from layerline.rpc.v1 import node_pb2_grpc
+from layerline.version import WIRE_VERSION, __version__
+from node.daemon.hold_desk import HoldDesk
+from node.daemon.model_library import ModelLibrary
+from node.daemon.service import NodeService
+from node.daemon.stage_keeper import StageKeeper
+from tests.fakes.daemon_parts import make_keeper, process_workers
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedNode:
+    """A node that can be called at `address`."""
+
+    address: str
+    keeper: StageKeeper
+    desk: HoldDesk
+
+
+@asynccontextmanager
+async def served_node(folder: Path, mode: str = "good") -> AsyncIterator[ServedNode]:
+    """A node whose workers are of `mode` (see `tests.fakes.daemon_worker`) and whose models lie in folder/models."""
+    keeper = make_keeper(process_workers(mode))
+    desk = HoldDesk(keeper, node="kitchen", node_id="k1")
+    (folder / "work").mkdir()
+    library = ModelLibrary(folder / "models", node="kitchen", cache=folder / "cache", work=folder / "work")
+
+    async def describe() -> NodeFacts:
+        return NodeFacts(
+            node_id="k1",
+            name="kitchen",
+            version=__version__,
+            wire_version=WIRE_VERSION,
+            state="ready",
+            models=library.listings(),
+            loaded=(keeper.loaded,) if keeper.loaded else (),
+            held_by=desk.holder,
+        )
+
+    server = make_server()
+    service = cast("node_pb2_grpc.NodeServicer", NodeService(describe, library, desk))
+    node_pb2_grpc.add_NodeServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield ServedNode(address=f"127.0.0.1:{port}", keeper=keeper, desk=desk)
+    finally:
+        await server.stop(None)
+        await keeper.close()
