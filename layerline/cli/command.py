@@ -5,6 +5,7 @@ Knows click and no command in particular.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -70,6 +71,16 @@ class Program(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(f"{COMMANDS_PACKAGE}.{cmd_name}"), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments begin with; the nearest one is named if there is none."""
+        name = args[0]
+        if name not in self._summaries and not name.startswith("-"):
+            near = difflib.get_close_matches(name, self._summaries, n=1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without loading them."""

@@ -1,0 +1,41 @@
+"""Which package may import which, and how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("layerline", "coordinator", "node")
+MAX_LINES = 300
+
+
+def source_files() -> Iterator[Path]:
+    """Every file that somebody wrote."""
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            if not path.is_relative_to(ROOT / "layerline" / "rpc" / "v1"):
+                yield path
+
+
+def test_the_import_contracts_hold() -> None:
+    pytest.importorskip("importlinter", reason="import-linter is not installed")
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    done = subprocess.run([*command, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("path", [str(path.relative_to(ROOT)) for path in sorted(source_files())])
+def test_a_file_says_what_it_owns_and_is_short_or_says_why_not(path: str) -> None:
+    text = (ROOT / path).read_text()
+    docstring = ast.get_docstring(ast.parse(text)) or ""
+    assert docstring or not text.strip(), "it has no docstring"
+    assert len(text.splitlines()) <= MAX_LINES or "long because" in docstring.lower(), (
+        f"over {MAX_LINES} lines: say in its docstring that it is long because …, or split it"
+    )
