@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
+from coordinator.ring import Ring
 from layerline.errors import (
     LayerlineError,
     ModelMismatchError,
@@ -20,47 +20,16 @@ from layerline.errors import (
     WireVersionError,
 )
 from layerline.frames import Frame, Hello, PageRun, Sampling, Span, TensorBytes
-from layerline.holding import Peer
-from layerline.rpc.channels import make_server, open_channel
+from layerline.rpc.channels import open_channel
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
-from layerline.version import WIRE_VERSION
-from node.pipe import Place
-from node.worker.ring_service import RingService
 from tests.fakes.echo_stage import EchoStage
+from tests.fakes.grpc_ring import EPOCH, grpc_ring, hello, place, served
 
-KEY = b"k" * 16
 DEADLINE_S = 20.0
 
 
-@asynccontextmanager
-async def served(stage: EchoStage, node: str) -> AsyncIterator[tuple[RingService, str]]:
-    service = RingService(stage, node=node, model_digest="digest")
-    server = make_server()
-    ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", service), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield service, f"127.0.0.1:{port}"
-    finally:
-        await service.vacate()
-        await server.stop(None)
-
-
-def place(index: int, count: int, next_address: str | None) -> Place:
-    following = (
-        Peer(node_id=f"id{index + 1}", name=f"n{index + 1}", addresses=(next_address,)) if next_address else None
-    )
-    return Place(epoch=5, plan_key=KEY, stage_index=index, stage_count=count, next=following)
-
-
-def hello(index: int) -> Hello:
-    return Hello(
-        wire_version=WIRE_VERSION, epoch=5, plan_key=KEY, model_digest="digest", stage_index=index, sender="test"
-    )
-
-
-def frame(step: int, tokens: list[int], epoch: int = 5) -> Frame:
+def frame(step: int, tokens: list[int], epoch: int = EPOCH) -> Frame:
     data = b"".join(token.to_bytes(4, "little") for token in tokens)
     span = Span(sequence=1, start=0, count=len(tokens), pages=(PageRun(first=0, count=9),), sampling=Sampling())
     return Frame(
@@ -69,27 +38,19 @@ def frame(step: int, tokens: list[int], epoch: int = 5) -> Frame:
 
 
 class TwoStages:
-    """Two stages bound into a ring, and the coordinator's ends of it."""
+    """Two stages bound into a ring, the coordinator's ends of it, and what stage 0's stream said at its end."""
 
-    def __init__(self, frames: FrameSender, results: ResultReceiver, broken: asyncio.Future[LayerlineError]) -> None:
-        self.frames = frames
-        self.results = results
+    def __init__(self, ring: Ring, broken: asyncio.Future[LayerlineError]) -> None:
+        self.frames = ring.frames
+        self.results = ring.results
         self.broken = broken
 
 
 @asynccontextmanager
 async def two_stages(first: EchoStage, last: EchoStage) -> AsyncIterator[TwoStages]:
-    async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
-        first_service, first_address = await stack.enter_async_context(served(first, "n0"))
-        last_service, last_address = await stack.enter_async_context(served(last, "n1"))
-        await last_service.take_place(place(1, 2, None))
-        await first_service.take_place(place(0, 2, last_address))
-        broken: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
-        results = await ResultReceiver.dial([last_address], hello(1), node="n1")
-        stack.push_async_callback(results.close)
-        frames = await FrameSender.dial([first_address], hello(0), node="n0", on_broken=broken.set_result)
-        stack.push_async_callback(frames.close)
-        yield TwoStages(frames, results, broken)
+    broken: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
+    async with asyncio.timeout(DEADLINE_S), grpc_ring([first, last], broken.set_result) as ring:
+        yield TwoStages(ring, broken)
 
 
 async def test_steps_go_round_in_order() -> None:

@@ -1,0 +1,80 @@
+"""A whole pipeline in one process over real gRPC streams: workers' services, dialled as daemons have them dial."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import cast
+
+from coordinator.ring import Ring
+from layerline.errors import LayerlineError
+from layerline.frames import Hello
+from layerline.holding import Peer
+from layerline.rpc.channels import make_server
+from layerline.rpc.links import FrameSender, ResultReceiver
+from layerline.rpc.v1 import ring_pb2_grpc
+from layerline.version import WIRE_VERSION
+from node.pipe import Place
+from node.worker.ring_service import RingService
+from node.worker.ring_stage import StageCompute
+
+DIGEST = "digest"
+EPOCH = 5
+PLAN_KEY = b"k" * 16
+
+
+@asynccontextmanager
+async def served(stage: StageCompute, node: str) -> AsyncIterator[tuple[RingService, str]]:
+    """A worker's service around `stage`, and its address."""
+    service = RingService(stage, node=node, model_digest=DIGEST)
+    server = make_server()
+    ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", service), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield service, f"127.0.0.1:{port}"
+    finally:
+        await service.vacate()
+        await server.stop(None)
+
+
+def place(index: int, count: int, next_address: str | None) -> Place:
+    """The place of stage `index` of `count`, in the plan that `hello` greets."""
+    following = (
+        Peer(node_id=f"id{index + 1}", name=f"n{index + 1}", addresses=(next_address,)) if next_address else None
+    )
+    return Place(epoch=EPOCH, plan_key=PLAN_KEY, stage_index=index, stage_count=count, next=following)
+
+
+def hello(index: int) -> Hello:
+    """The right greeting of stage `index`."""
+    return Hello(
+        wire_version=WIRE_VERSION,
+        epoch=EPOCH,
+        plan_key=PLAN_KEY,
+        model_digest=DIGEST,
+        stage_index=index,
+        sender="test",
+    )
+
+
+@asynccontextmanager
+async def grpc_ring(
+    computes: Sequence[StageCompute], on_broken: Callable[[LayerlineError], None] = lambda _: None
+) -> AsyncIterator[Ring]:
+    """The ring through `computes`, bound from the last to the first."""
+    async with AsyncExitStack() as stack:
+        workers = [
+            await stack.enter_async_context(served(compute, f"n{index}")) for index, compute in enumerate(computes)
+        ]
+        following: str | None = None
+        for index in reversed(range(len(workers))):
+            service, address = workers[index]
+            await service.take_place(place(index, len(workers), following))
+            following = address
+        last = len(workers) - 1
+        results = await ResultReceiver.dial([workers[last][1]], hello(last), node=f"n{last}")
+        stack.push_async_callback(results.close)
+        frames = await FrameSender.dial([workers[0][1]], hello(0), node="n0", on_broken=on_broken)
+        stack.push_async_callback(frames.close)
+        yield Ring(epoch=EPOCH, frames=frames, results=results, nodes=tuple(f"n{n}" for n in range(len(workers))))

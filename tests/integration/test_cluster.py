@@ -1,0 +1,99 @@
+"""A whole cluster in one process: engine, scheduler and real layers, over both kinds of link.
+
+Many requests at once, batched and chunked as the scheduler likes, get the tokens that `transformers` gives each alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from coordinator.engine import Engine
+from coordinator.ring import Ring
+from coordinator.scheduling.capacity import Capacity
+from coordinator.scheduling.events import Ended, Token
+from coordinator.scheduling.scheduler import Scheduler
+from coordinator.scheduling.sequence import SequenceRequest
+from layerline.frames import Sampling
+from node.worker.ring_stage import StageCompute
+from tests.fakes.grpc_ring import grpc_ring
+from tests.fakes.memory_ring import memory_ring
+from tests.fakes.model_files import TinyModel
+from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
+
+DEADLINE_S = 60.0
+PROMPTS = [[3 + (7 * n + 11 * i) % 250 for i in range(2 + 9 * n)] for n in range(6)]
+LINKS = {"memory": memory_ring, "grpc": grpc_ring}
+MakeRing = Callable[[Sequence[StageCompute]], AbstractAsyncContextManager[Ring]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> StoredModel:
+    folder: Path = tmp_path_factory.mktemp("model")
+    return StoredModel.written(folder, TinyModel(layers=4))
+
+
+@pytest.fixture(scope="module")
+def expected(model: StoredModel) -> list[list[int]]:
+    reference = model.reference()
+    return [reference_greedy(reference, prompt, 12) for prompt in PROMPTS]
+
+
+async def answers(
+    model: StoredModel, make_ring: MakeRing, stages: int, sampling: Sampling, *, at_once: bool
+) -> list[list[int]]:
+    """The tokens after each of PROMPTS."""
+    capacity = Capacity(
+        pages=64,
+        page_tokens=PAGE_TOKENS,
+        max_rows=16,
+        chunk_tokens=8,
+        context_tokens=128,
+        max_in_flight=stages,
+        max_waiting=64,
+    )
+    broken: list[Exception] = []
+    async with asyncio.timeout(DEADLINE_S), make_ring(model.chain(stages).stages) as ring:
+        engine = Engine(Scheduler(capacity), ring, on_broken=broken.append)
+        running = asyncio.create_task(engine.run())
+        try:
+            asking = [ask(engine, prompt, sampling) for prompt in PROMPTS]
+            answered = await asyncio.gather(*asking) if at_once else [await one for one in asking]
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+    assert broken == []
+    return list(answered)
+
+
+async def ask(engine: Engine, prompt: Sequence[int], sampling: Sampling) -> list[int]:
+    tokens: list[int] = []
+
+    def request(number: int) -> SequenceRequest:
+        return SequenceRequest(sequence=number, token_ids=tuple(prompt), max_tokens=12, sampling=sampling)
+
+    async with engine.answer(request) as answer:
+        while not isinstance(event := await answer.next_event(), Ended):
+            assert isinstance(event, Token)
+            tokens.append(event.token_id)
+    return tokens
+
+
+@pytest.mark.parametrize("links", LINKS)
+@pytest.mark.parametrize("stages", [1, 2, 3])
+async def test_a_crowd_gets_what_each_gets_alone(
+    model: StoredModel, expected: list[list[int]], links: str, stages: int
+) -> None:
+    assert await answers(model, LINKS[links], stages, Sampling(), at_once=True) == expected
+
+
+async def test_drawn_tokens_do_not_depend_on_company_or_split(model: StoredModel) -> None:
+    sampling = Sampling(temperature=1.3, top_k=50, top_p=0.95, min_p=0.01, repetition_penalty=1.1, seed=7)
+    alone = await answers(model, memory_ring, 1, sampling, at_once=False)
+    assert await answers(model, memory_ring, 3, sampling, at_once=True) == alone
+    other_seed = Sampling(temperature=1.3, top_k=50, top_p=0.95, min_p=0.01, repetition_penalty=1.1, seed=8)
+    assert await answers(model, memory_ring, 1, other_seed, at_once=False) != alone
