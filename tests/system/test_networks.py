@@ -13,7 +13,7 @@ from tests.lab.two_nodes import two_nodes
 def test_a_network_of_ipv6_alone(smollm2: Path) -> None:
     with two_nodes(smollm2, ipv4=False) as cluster:
         seen = nodes_seen(cluster.desk)
-        assert f"[{cluster.a.ipv6}]:7355" in seen["a"]["facts"]["addresses"]
+        assert f"[{cluster.a.ipv6}]:7355" in seen["a"]["addresses"]
         assert answered(ask(cluster.desk))["text"] == ANSWER
 
 

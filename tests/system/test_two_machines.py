@@ -41,10 +41,10 @@ def test_nodes_are_listed_with_every_address(cluster: TwoNodes) -> None:
     seen = nodes_seen(cluster.desk)
     assert set(seen) == {"a", "b"}
     for machine in (cluster.a, cluster.b):
-        facts = seen[machine.name]["facts"]
-        assert seen[machine.name]["unusable"] == ""
-        assert {f"{machine.ipv4}:{PORT}", f"[{machine.ipv6}]:{PORT}"} <= set(facts["addresses"])
-        assert facts["devices"][0]["budget_bytes"] == 300 << 20
+        node = seen[machine.name]
+        assert node["unusable"] == ""
+        assert {f"{machine.ipv4}:{PORT}", f"[{machine.ipv6}]:{PORT}"} <= set(node["addresses"])
+        assert node["devices"][0]["budget_bytes"] == 300 << 20
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
