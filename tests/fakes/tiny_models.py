@@ -1,0 +1,167 @@
+"""Tiny models loaded as stages, frames to drive them, and the same files in `transformers` as the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from layerline.frames import Frame, PageRun, SampledToken, Sampling, Span, StepResult, TensorBytes
+from layerline.models.card import ModelCard
+from layerline.models.index import index_model
+from layerline.plan import StageSpec
+from node.stage import Stage
+from tests.fakes.model_files import TinyModel, write_folder
+
+LOGITS = Sampling(return_logits=True)
+PAGE_TOKENS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredModel:
+    """A model's files and their card."""
+
+    path: Path
+    card: ModelCard
+
+    @classmethod
+    def at(cls, path: Path) -> StoredModel:
+        """Indexes the file or folder."""
+        return cls(path=path, card=index_model(path, "tiny", lambda done_bytes, total_bytes: None))
+
+    @classmethod
+    def written(cls, folder: Path, model: TinyModel, config: Mapping[str, object] | None = None) -> StoredModel:
+        """Writes `model` as a safetensors folder."""
+        return cls.at(write_folder(folder, model, config=config))
+
+    def reference(self, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+        """The whole model in `transformers`; only of a folder."""
+        reference: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            self.path, dtype=dtype, attn_implementation="eager"
+        )
+        return reference.eval()
+
+    def spec(self, first_layer: int = 0, last_layer: int | None = None, **changes: object) -> StageSpec:
+        """The spec of those layers on one CPU."""
+        fields = {
+            "model": "tiny",
+            "digest": self.card.digest,
+            "first_layer": first_layer,
+            "last_layer": self.card.spec.layers - 1 if last_layer is None else last_layer,
+            "dtype": "float32",
+            "devices": ("cpu",),
+            "pages": 64,
+            "page_tokens": PAGE_TOKENS,
+            "max_rows": 64,
+        }
+        return StageSpec(**{**fields, **changes})  # type: ignore[arg-type]  # fields by name
+
+    def stage(self, first_layer: int = 0, last_layer: int | None = None, **changes: object) -> Stage:
+        """Those layers, loaded."""
+        spec = self.spec(first_layer, last_layer, **changes)
+        return Stage.load(self.card, self.path, spec, lambda done_bytes, total_bytes: None)
+
+    def chain(self, stages: int, **changes: object) -> StageChain:
+        """The whole model in that many stages."""
+        edges = [self.card.spec.layers * index // stages for index in range(stages + 1)]
+        loaded = [self.stage(first, end - 1, **changes) for first, end in pairwise(edges)]
+        return StageChain(loaded)
+
+
+class StageChain:
+    """Stages that hand each other frames, as the ring does."""
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        self.stages = stages
+        self._step = 0
+
+    def step(self, *rows: Rows) -> list[SampledToken]:
+        """One step of these rows through all stages; what was drawn, in order."""
+        self._step += 1
+        product: Frame | StepResult = frame_of(*rows, step=self._step)
+        for index, stage in enumerate(self.stages):
+            assert isinstance(product, Frame)
+            product = stage.run(product, index)
+        assert isinstance(product, StepResult)
+        assert [timing.stage_index for timing in product.timings] == list(range(len(self.stages)))
+        return list(product.sampled)
+
+    def greedy(self, prompt: Sequence[int], count: int) -> list[int]:
+        """`count` tokens after `prompt`, the likeliest each time."""
+        tokens: list[int] = []
+        rows, pages = list(prompt), pages_in_order(len(prompt) + count)
+        for _ in range(count):
+            start = len(prompt) + len(tokens) - len(rows)
+            drawn = self.step(Rows(token_ids=rows, start=start, pages=pages, sampling=Sampling()))
+            tokens.append(drawn[0].token_id)
+            rows = tokens[-1:]
+        return tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Neighbouring tokens of one sequence for a step."""
+
+    token_ids: Sequence[int]
+    start: int = 0
+    pages: tuple[PageRun, ...] = (PageRun(first=0, count=64),)
+    sequence: int = 1
+    sampling: Sampling | None = LOGITS
+
+
+def frame_of(*rows: Rows, step: int = 1) -> Frame:
+    """The frame into stage 0."""
+    spans = tuple(
+        Span(sequence=r.sequence, start=r.start, count=len(r.token_ids), pages=r.pages, sampling=r.sampling)
+        for r in rows
+    )
+    token_ids = np.array([token for r in rows for token in r.token_ids], np.int32)
+    tensor = TensorBytes(dtype="int32", shape=token_ids.shape, data=token_ids.tobytes())
+    return Frame(epoch=1, step=step, spans=spans, tensor=tensor)
+
+
+def pages_in_order(positions: int) -> tuple[PageRun, ...]:
+    """The first pages of the pool, enough for that many positions."""
+    return (PageRun(first=0, count=-(-positions // PAGE_TOKENS)),)
+
+
+def pages_of(page_ids: Sequence[int]) -> tuple[PageRun, ...]:
+    """One run for each page, also where they are neighbours."""
+    return tuple(PageRun(first=page, count=1) for page in page_ids)
+
+
+def chunks(token_ids: Sequence[int], size: int) -> Iterator[tuple[int, Sequence[int]]]:
+    """(start, tokens) of neighbouring chunks."""
+    for start in range(0, len(token_ids), size):
+        yield start, token_ids[start : start + size]
+
+
+def logits_of(token: SampledToken) -> NDArray[np.float32]:
+    """The logits [vocabulary] that came with a drawn token."""
+    assert token.logits is not None
+    return np.frombuffer(token.logits.data, np.float32)
+
+
+@torch.inference_mode()
+def reference_logits(reference: PreTrainedModel, token_ids: Sequence[int]) -> NDArray[np.float32]:
+    """Logits [tokens, vocabulary] of the whole model in one pass."""
+    logits: Tensor = reference(torch.tensor([list(token_ids)])).logits[0]
+    array: NDArray[np.float32] = logits.float().numpy()
+    return array
+
+
+def reference_greedy(reference: PreTrainedModel, prompt: Sequence[int], count: int) -> list[int]:
+    """`count` tokens after `prompt` from `generate`, past any end of sequence."""
+    ids = torch.tensor([list(prompt)])
+    config = reference.generation_config
+    config.eos_token_id, config.pad_token_id, config.do_sample = None, 0, False
+    generated = reference.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count)
+    tokens: list[int] = generated[0, len(prompt) :].tolist()
+    return tokens

@@ -1,0 +1,109 @@
+"""Frames that are not for a stage are refused before anything is computed, and the message says why."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from layerline.errors import ProtocolError
+from layerline.frames import Frame, PageRun, Sampling, TensorBytes
+from layerline.models.spec import ModelSpec, RopeSpec
+from layerline.plan import StageSpec
+from node.model.admission import check_frame
+from tests.fakes.tiny_models import Rows, frame_of, pages_of
+
+MODEL = ModelSpec(
+    family="llama",
+    layers=4,
+    hidden=8,
+    intermediate=16,
+    heads=2,
+    kv_heads=1,
+    head_dim=4,
+    vocabulary=100,
+    context_tokens=64,
+    norm_epsilon=1e-5,
+    rope=RopeSpec(theta=1e4),
+    qkv_bias=False,
+    tied_output=True,
+)
+FIRST = StageSpec(
+    model="m",
+    digest="d",
+    first_layer=0,
+    last_layer=1,
+    dtype="float32",
+    devices=("cpu",),
+    pages=10,
+    page_tokens=4,
+    max_rows=6,
+)
+LAST = dataclasses.replace(FIRST, first_layer=2, last_layer=3)
+TWO_PAGES = pages_of([0, 1])
+
+
+def rows(count: int = 1, start: int = 0, *, pages: tuple[PageRun, ...] = TWO_PAGES, sequence: int = 1) -> Rows:
+    return Rows(token_ids=[7] * count, start=start, pages=pages, sequence=sequence)
+
+
+def activations(frame: Frame, width: int = 8, dtype: str = "float32") -> Frame:
+    data = bytes(frame.rows * width * {"float32": 4, "bfloat16": 2}[dtype])
+    tensor = TensorBytes(dtype=dtype, shape=(frame.rows, width), data=data)
+    return dataclasses.replace(frame, tensor=tensor)
+
+
+def test_good_frames_pass() -> None:
+    batch = frame_of(rows(4), rows(2, 6, pages=pages_of([9, 2]), sequence=2))
+    check_frame(batch, FIRST, MODEL)
+    check_frame(activations(batch), LAST, MODEL)
+    check_frame(frame_of(rows(1, 7)), FIRST, MODEL)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (frame_of(rows(7)), "has 7 rows, more than 6"),
+        (frame_of(rows(1, 8)), "pages for 8 positions of sequence 1, which now has 9"),
+        (frame_of(rows(pages=pages_of([0, 10]))), "names page 10 for sequence 1, but the pool ends at 9"),
+        (frame_of(rows(pages=(PageRun(first=3, count=8),))), "names page 10"),
+        (frame_of(rows(), rows(pages=pages_of([1]), sequence=2)), "page 1 both for sequence 1 and for sequence 2"),
+        (frame_of(rows(pages=pages_of([4, 4]))), "page 4 both for sequence 1 and for sequence 1"),
+        (frame_of(rows(), rows(pages=pages_of([5]))), "two spans of one sequence"),
+        (frame_of(Rows(token_ids=[100])), "token ids outside 0 to 99"),
+        (frame_of(Rows(token_ids=[3, -1])), "token ids outside 0 to 99"),
+        (activations(frame_of(rows())), "brings float32 to a stage that takes int32"),
+    ],
+)
+def test_bad_frames_into_the_first_stage(bad: Frame, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        check_frame(bad, FIRST, MODEL)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (frame_of(rows()), "brings int32 to a stage that takes float32"),
+        (activations(frame_of(rows()), dtype="bfloat16"), "brings bfloat16 to a stage that takes float32"),
+        (activations(frame_of(rows()), width=9), r"brings shape \(1, 9\) to a stage that takes \(1, 8\)"),
+    ],
+)
+def test_bad_activations(bad: Frame, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        check_frame(bad, LAST, MODEL)
+
+
+def test_a_flat_tensor_of_another_shape_is_refused() -> None:
+    tensor = TensorBytes(dtype="int32", shape=(2, 1), data=np.zeros(2, np.int32).tobytes())
+    with pytest.raises(ProtocolError, match=r"brings shape \(2, 1\)"):
+        check_frame(dataclasses.replace(frame_of(rows(2)), tensor=tensor), FIRST, MODEL)
+
+
+@pytest.mark.parametrize("token_id", [-1, 100])
+def test_penalised_ids_are_checked_where_they_are_used(token_id: int) -> None:
+    sampling = Sampling(repetition_penalty=1.1, penalised=(5, token_id))
+    frame = frame_of(Rows(token_ids=[1], pages=TWO_PAGES, sampling=sampling))
+    check_frame(frame, FIRST, MODEL)
+    with pytest.raises(ProtocolError, match="penalises token ids outside 0 to 99 for sequence 1"):
+        check_frame(activations(frame), LAST, MODEL)

@@ -1,0 +1,135 @@
+"""The sampler: its distribution is that of `transformers`, its draws depend on seed and position alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from layerline.errors import StageFailedError
+from layerline.frames import Sampling
+from node.model.sampler import distribution, draw, penalised, uniform
+
+VOCABULARY = 500
+SO_FAR = (3, 5, 499, 0)
+
+
+def random_logits(seed: int) -> NDArray[np.float32]:
+    return 3 * np.random.default_rng(seed).standard_normal(VOCABULARY, dtype=np.float32)
+
+
+def reference(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float32]:
+    """The probabilities after the processors of `transformers`, in the order of its generation."""
+    processors = LogitsProcessorList()
+    if sampling.repetition_penalty != 1.0:
+        processors.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
+    processors.append(TemperatureLogitsWarper(sampling.temperature))
+    if sampling.top_k:
+        processors.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1.0:
+        processors.append(TopPLogitsWarper(sampling.top_p))
+    if sampling.min_p:
+        processors.append(MinPLogitsWarper(sampling.min_p))
+    scores = processors(torch.tensor([sampling.penalised or (0,)]), torch.from_numpy(logits)[None].clone())
+    return torch.softmax(scores[0], -1).numpy()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"temperature": 0.3},
+        {"top_k": 1},
+        {"top_k": 40},
+        {"top_k": 100_000},
+        {"top_p": 0.9},
+        {"top_p": 0.05},
+        {"top_p": 0.999},
+        {"min_p": 0.1},
+        {"min_p": 1.0},
+        {"repetition_penalty": 1.3, "penalised": SO_FAR},
+        {"repetition_penalty": 0.8, "penalised": SO_FAR},
+        {"temperature": 1.7, "top_k": 50, "top_p": 0.8, "min_p": 0.02, "repetition_penalty": 1.2, "penalised": SO_FAR},
+    ],
+)
+def test_the_distribution_is_that_of_transformers(settings: dict[str, object], seed: int) -> None:
+    sampling = Sampling(**{"temperature": 1.0, **settings})  # type: ignore[arg-type]  # fields by name
+    logits = random_logits(seed)
+    ours = distribution(penalised(logits, sampling) if sampling.penalised else logits, sampling)
+    expected = reference(logits, sampling)
+    np.testing.assert_array_equal(ours > 0, expected > 0)
+    np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=1e-9)
+
+
+def test_draws_follow_the_distribution() -> None:
+    """Pearson's chi-square over 20,000 positions; 0.999 quantile for the 9 degrees of freedom is 27.9."""
+    logits = random_logits(1)
+    sampling = Sampling(temperature=1.0, top_k=10, seed=11)
+    probabilities = distribution(logits, sampling)
+    draws = np.bincount([draw(logits, sampling, position) for position in range(20_000)], minlength=VOCABULARY)
+    kept = probabilities > 0
+    assert draws[~kept].sum() == 0
+    expected = 20_000 * probabilities[kept]
+    assert ((draws[kept] - expected) ** 2 / expected).sum() < 27.9
+
+
+def test_a_draw_is_the_same_every_time_and_another_for_other_seeds_and_positions() -> None:
+    logits = np.zeros(VOCABULARY, np.float32)
+    draws = [[draw(logits, Sampling(temperature=1.0, seed=seed), at) for at in range(50)] for seed in (0, 1, 0)]
+    assert draws[0] == draws[2]
+    assert len(set(draws[0])) > 40
+    assert sum(one == other for one, other in zip(draws[0], draws[1], strict=True)) < 5
+
+
+def test_the_uniform_numbers_never_change() -> None:
+    """An answer that was begun on one node is continued on another, perhaps of another version."""
+    assert uniform(0, 0) == 0.011546754286331562
+    assert uniform(0, 1) == 0.5023796042735054
+    assert uniform(1, 0) == 0.3035680343067586
+    assert uniform((1 << 64) - 1, (1 << 24) - 1) == 0.49465923845688653
+    assert all(0.0 <= uniform(seed, 9) < 1.0 for seed in range(1000))
+
+
+def test_philox_is_the_published_one() -> None:
+    """The first known answer of Random123 for philox4x64-10; numpy counts up before it draws, here to zero."""
+    assert int(np.random.Philox(key=0, counter=(1 << 256) - 1).random_raw()) == 0x16554D9ECA36314C
+
+
+def test_greedy_takes_the_lowest_id_of_equals() -> None:
+    logits = np.zeros(VOCABULARY, np.float32)
+    logits[[7, 400]] = 1.0
+    assert draw(logits, Sampling(), 0) == 7
+
+
+def test_greedy_heeds_the_penalty_and_leaves_the_logits_alone() -> None:
+    logits = np.zeros(VOCABULARY, np.float32)
+    logits[3], logits[9] = 2.0, 1.9
+    assert draw(logits, Sampling(repetition_penalty=1.5, penalised=SO_FAR), 0) == 9
+    assert logits[3] == 2.0
+    assert draw(-1 - logits, Sampling(repetition_penalty=1.5, penalised=(1,)), 0) == 0
+
+
+def test_one_token_far_above_the_others_is_always_drawn() -> None:
+    logits = np.full(VOCABULARY, -1e30, np.float32)
+    logits[42] = 1e30
+    for settings in ({"top_p": 1e-6}, {"min_p": 1.0}, {"top_k": 3}, {}):
+        assert draw(logits, Sampling(temperature=0.01, **settings), 5) == 42
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_not_numbers_are_an_error(bad: float, temperature: float) -> None:
+    logits = random_logits(0)
+    logits[17] = bad
+    with pytest.raises(StageFailedError, match="not numbers"):
+        draw(logits, Sampling(temperature=temperature), 0)
