@@ -15,6 +15,7 @@ import zeroconf
 from zeroconf import ServiceInfo
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
+from layerline.addresses import split_address
 from layerline.errors import NodeDuplicateError
 from layerline.mdns import MAX_ADDRESSES, SERVICE_TYPE, Advert
 from layerline.mdns_sockets import open_zeroconf
@@ -104,7 +105,9 @@ async def _register(sockets: AsyncZeroconf, advert: Advert, look_up: LookUp, ref
             await (await sockets.async_register_service(service))
         except zeroconf.NonUniqueNameException:
             other = await _addresses_of_other(sockets, advert, look_up)
-            if not set(other) <= set(advert.addresses):  # it is not ourselves, come back by a reflector
+            if not other or not _unscoped(other) <= _unscoped(
+                advert.addresses
+            ):  # not ourselves, come back by a reflector
                 _report_duplicate(advert, other, refuse_duplicate)
             await (await sockets.async_register_service(service, cooperating_responders=True))
     except (OSError, zeroconf.Error) as error:
@@ -115,12 +118,18 @@ async def _addresses_of_other(sockets: AsyncZeroconf, advert: Advert, look_up: L
     try:
         return Advert.from_service(await look_up(sockets, advert.service_name)).addresses
     except ValueError:
-        return ("an address it does not tell",)
+        return ()
+
+
+def _unscoped(addresses: Addresses) -> set[tuple[str, int]]:
+    found = (split_address(address) for address in addresses)
+    return {(host.partition("%")[0], port) for host, port in found}
 
 
 def _report_duplicate(advert: Advert, other: Addresses, refuse: bool) -> None:
+    where = ", ".join(other) or "an address it does not tell"
     error = NodeDuplicateError(
-        f"A node with this node's id, {advert.node_id}, already runs at {', '.join(other)}; "
+        f"A node with this node's id, {advert.node_id}, already runs at {where}; "
         f"this one is at {', '.join(advert.addresses)}.",
         node=advert.name,
         remedy="If this machine was copied from that one, remove the nodes folder in its layerline state folder, "

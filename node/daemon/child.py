@@ -30,6 +30,12 @@ def python_module(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", module, *arguments)
 
 
+def compute_environment(environment: Mapping[str, str], threads: int) -> dict[str, str]:
+    """The environment of a child that computes: its number of threads, and devices numbered as NVML does."""
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    return {**environment, **counts, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
 async def spawn(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
     """Starts `command` with pipes on all three standard streams."""
     return await asyncio.create_subprocess_exec(
@@ -38,9 +44,11 @@ async def spawn(command: Sequence[str], environment: Mapping[str, str] | None = 
 
 
 @asynccontextmanager
-async def child(command: Sequence[str]) -> AsyncIterator[tuple[Process, LastWords]]:
+async def child(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Process, LastWords]]:
     """A short-lived child that is dead when the block is left."""
-    process = await spawn(command)
+    process = await spawn(command, environment)
     assert process.stderr is not None
     words = LastWords()
     listening = asyncio.create_task(words.listen(process.stderr))

@@ -17,11 +17,11 @@ from typing import Any, cast
 
 import grpc.aio
 
-from layerline.errors import LayerlineError, PortInUseError
+from layerline.errors import LayerlineError, PortInUseError, UsageError
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import node_pb2_grpc
 from node.daemon.advertise import advertise, look_interval, look_up_service, sockets_for
-from node.daemon.child import python_module
+from node.daemon.child import compute_environment, python_module
 from node.daemon.description import Description, DeviceWatch
 from node.daemon.devices import Speed, check_memory, chosen_devices
 from node.daemon.ending import LastResort, told_by_signals
@@ -35,7 +35,7 @@ from node.daemon.service import NodeService
 from node.daemon.settings import DEFAULT_PORT, NodeSettings
 from node.daemon.stage_keeper import KeeperSettings, OnLost, StageKeeper, Worker
 from node.daemon.system_devices import SystemDevices, system_devices
-from node.daemon.worker_process import WorkerProcess, worker_environment
+from node.daemon.worker_process import WorkerProcess
 
 DRAIN_DEADLINE_S = 2.0  # for the coordinator to let the step that runs end, and to leave
 CALLS_DEADLINE_S = 0.2  # for other calls
@@ -61,7 +61,6 @@ def run_node(settings: NodeSettings, worker_command: tuple[str, ...] = WORKER_CO
 class _Parts:
     """What a daemon is made of."""
 
-    devices: DeviceWatch
     library: ModelLibrary
     keeper: StageKeeper
     desk: HoldDesk
@@ -96,7 +95,7 @@ def _assemble(
     listening: Listening,
     cards: Path,
 ) -> _Parts:
-    environment = worker_environment(os.environ, settings.threads)
+    environment = compute_environment(os.environ, settings.threads)
 
     async def spawn_worker(on_lost: OnLost) -> Worker:
         return await WorkerProcess.spawn(worker_command, environment, node=settings.name, on_lost=on_lost)
@@ -115,10 +114,9 @@ def _assemble(
         spawn_worker=spawn_worker,
         call_later=asyncio.get_running_loop().call_later,
     )
-    watch.keeper = keeper
     desk = HoldDesk(keeper, node=settings.name, node_id=identity.node_id)
     description = Description(identity, listening, watch, library, keeper, desk)
-    return _Parts(devices=watch, library=library, keeper=keeper, desk=desk, description=description)
+    return _Parts(library=library, keeper=keeper, desk=desk, description=description)
 
 
 def _listen(server: grpc.aio.Server, settings: NodeSettings) -> Listening:
@@ -135,7 +133,10 @@ def _listen(server: grpc.aio.Server, settings: NodeSettings) -> Listening:
 def _empty_folder(path: Path) -> Iterator[Path]:
     """A folder for the time of the block; what a killed daemon has left there is removed."""
     shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
+    try:
+        path.mkdir()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be made: {error.strerror}.", remedy="Check the disk.") from error
     try:
         yield path
     finally:

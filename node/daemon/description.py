@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from layerline.facts import DeviceFacts, NodeFacts
+from layerline.facts import DeviceFacts, LoadedStage, NodeFacts
 from layerline.mdns import MAX_TXT_BYTES, Advert
 from layerline.version import WIRE_VERSION, __version__
 from node.daemon.devices import Speed, device_facts, device_summary
@@ -23,19 +23,18 @@ class DeviceWatch:
 
     def __init__(self, settings: NodeSettings, system: SystemDevices, devices: tuple[str, ...]) -> None:
         self.speeds: Mapping[str, Speed] | None = None
-        self.keeper: StageKeeper | None = None
         self._settings = settings
         self._system = system
         self._devices = devices
 
-    def facts(self) -> tuple[DeviceFacts, ...]:
-        """What they are, have, and may give to models; the loaded stage of `keeper` counts as free."""
+    def facts(self, loaded: LoadedStage | None) -> tuple[DeviceFacts, ...]:
+        """What they are, have, and may give to models; what this node's own `loaded` stage takes counts as free."""
         return device_facts(
             [self._system.read(device) for device in self._devices],
             memory_bytes=self._settings.memory_bytes,
             threads=self._settings.threads,
             speeds=self.speeds or {},
-            loaded=self.keeper.loaded if self.keeper else None,
+            loaded=loaded,
         )
 
 
@@ -69,7 +68,7 @@ class Description:
             wire_version=WIRE_VERSION,
             state=self._state(),
             addresses=self._listening.addresses(),
-            devices=self._devices.facts(),
+            devices=self._devices.facts(loaded),
             models=models,
             loaded=(loaded,) if loaded else (),
             held_by=self._desk.holder,
@@ -79,7 +78,7 @@ class Description:
 
     def advert(self, addresses: tuple[str, ...]) -> Advert:
         """What mDNS tells of this node at these addresses."""
-        summary = device_summary(self._devices.facts())
+        summary = device_summary(self._devices.facts(self._keeper.loaded))
         return Advert(
             node_id=self._identity.node_id,
             name=self._identity.name,

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -50,18 +50,15 @@ def held_identity(state: Path, name: str, address: str) -> Iterator[Identity]:
     node, UsageError if the state folder cannot be used.
     """
     folder = state / "nodes" / _folder_name(name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        holding = held_file(folder / "lock", address)
-        holding.__enter__()
-    except OSError as error:
-        raise _unusable(folder, error) from error
-    except FileHeldError as held:
-        raise _duplicate(name, held.content, address) from None
-    try:
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(held_file(folder / "lock", address))
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        except FileHeldError as holder:
+            raise _duplicate(name, holder.content, address) from None
         yield Identity(node_id=_node_id(folder), name=name, folder=folder)
-    finally:
-        holding.__exit__(None, None, None)
 
 
 def _folder_name(name: str) -> str:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from node.daemon.child import child, python_module
+from node.daemon.child import child, compute_environment, python_module
 from node.daemon.devices import DeviceReading, Speed
 from node.daemon.held_file import FileHeldError, held_file
 
@@ -71,8 +71,9 @@ async def _measure_missing(
 async def measure_in_child(device: str, threads: int) -> Speed:
     """Measures one device in a process of its own, with this process's CPU affinity; UnmeasuredError if it fails."""
     command = python_module("node.daemon.measure_child", device, str(threads))
+    environment = compute_environment(os.environ, threads)
     try:
-        async with asyncio.timeout(MEASURE_DEADLINE_S), child(command) as (process, words):
+        async with asyncio.timeout(MEASURE_DEADLINE_S), child(command, environment) as (process, words):
             assert process.stdout is not None
             answer = await process.stdout.read(MAX_ANSWER_BYTES)
             code = await process.wait()

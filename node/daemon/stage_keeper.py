@@ -96,7 +96,7 @@ class KeptStage:
 
 
 class StageKeeper:
-    """Has at most one stage. `devices` tells what models may take where at this moment."""
+    """Has at most one stage. `devices` tells what models may take where, given what is loaded."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class StageKeeper:
         *,
         models: Models,
         epochs: Epochs,
-        devices: Callable[[], Sequence[DeviceFacts]],
+        devices: Callable[[LoadedStage | None], Sequence[DeviceFacts]],
         spawn_worker: SpawnWorker,
         call_later: CallLater,
     ) -> None:
@@ -204,7 +204,7 @@ class StageKeeper:
                 node=node,
                 remedy="Copy the same model files to every machine.",
             )
-        check_memory_fits(spec, model.spec, self._devices(), node)
+        check_memory_fits(spec, model.spec, self._devices(self.loaded), node)
 
     async def _start(self, spec: StageSpec, model: OpenedModel, on_progress: OnProgress) -> KeptStage:
         worker = await self._spawn_worker(lambda error: self._lost(worker, error))

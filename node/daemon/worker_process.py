@@ -32,13 +32,6 @@ OnProgress = Callable[[int, int], None]
 Answer = TypeVar("Answer", Started, Placed)
 
 
-def worker_environment(environment: Mapping[str, str], threads: int) -> dict[str, str]:
-    """The environment of a worker: its number of threads, and devices numbered as NVML does."""
-    count = str(threads)
-    thread_counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), count)
-    return {**environment, **thread_counts, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-
-
 class WorkerProcess:
     """A worker. Made by `spawn`; whoever has it must `stop` it. `lost` says why it has ended by itself."""
 

@@ -200,7 +200,7 @@ def make_keeper(
         KeeperSettings(node="kitchen", host="127.0.0.1", threads=1, keep_alive_s=300.0),
         models=FakeModels(),
         epochs=epochs or FakeEpochs(),
-        devices=lambda: (cpu_facts(budget_bytes),),
+        devices=lambda _loaded: (cpu_facts(budget_bytes),),
         spawn_worker=spawn_worker,
         call_later=(timers or FakeTimers()).call_later,
     )

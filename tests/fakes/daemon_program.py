@@ -15,7 +15,7 @@ from node.daemon.settings import resolve_settings
 
 
 def main() -> int:
-    sys.modules["torch"] = None  # type: ignore[assignment]
+    sys.modules["torch"] = None
     flags = dict(argument.split("=", 1) for argument in sys.argv[1:])
     worker = (sys.executable, str(Path(__file__).with_name("daemon_worker.py")))
     try:

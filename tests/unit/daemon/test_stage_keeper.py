@@ -73,7 +73,7 @@ async def test_what_cannot_be_loaded_is_refused_before_anything_is_ended(
     keeper = make_keeper(workers.spawn)
     await keeper.load(stage_spec(), ignore)
     with pytest.raises(error, match=words):
-        await keeper.load(stage_spec(**changes), ignore)  # type: ignore[arg-type]
+        await keeper.load(stage_spec(**changes), ignore)
     assert keeper.loaded is not None
     assert workers.spawned[0].told == ["start"]
 

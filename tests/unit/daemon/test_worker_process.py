@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +13,7 @@ import pytest
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
 from layerline.holding import Peer
 from node.daemon import worker_process
-from node.daemon.worker_process import WorkerProcess, worker_environment
+from node.daemon.worker_process import WorkerProcess
 from node.pipe import Place, Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
 
@@ -155,10 +154,3 @@ async def test_a_stop_that_is_cancelled_still_ends_the_worker():
 async def test_a_command_that_cannot_be_run_is_an_error_of_the_node():
     with pytest.raises(StageFailedError, match="Node kitchen cannot start a worker"):
         await WorkerProcess.spawn(("/no/such/program",), {}, node="kitchen", on_lost=Lost())
-
-
-def test_a_worker_gets_its_threads_and_the_numbering_of_devices():
-    environment = worker_environment({"HOME": os.sep, "OMP_NUM_THREADS": "99"}, 3)
-    assert environment["HOME"] == os.sep
-    assert environment["OMP_NUM_THREADS"] == "3"
-    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"

@@ -1,0 +1,18 @@
+"""The CPU of this machine is really measured, and a device that is not there really is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from node.daemon.measure import UnmeasuredError, measure_in_child
+
+
+async def test_the_cpu_is_measured_in_a_child():
+    speed = await measure_in_child("cpu", 1)
+    assert 1e8 < speed.matrix_flops_per_s < 1e16
+    assert 1e8 < speed.memory_bytes_per_s < 1e13
+
+
+async def test_a_device_that_cannot_be_says_why():
+    with pytest.raises(UnmeasuredError, match="device"):
+        await measure_in_child("no-such-device", 1)
