@@ -55,8 +55,13 @@ async def search_coordinators(timeout_s: float, enough: Callable[[CoordinatorAdv
 
 
 async def find_coordinator(timeout_s: float) -> CoordinatorAdvert:
-    """The first coordinator of this wire version that answers; NoCoordinatorError says where it was looked for."""
+    """The first coordinator of this wire version that answers within `timeout_s`."""
     found = await search_coordinators(timeout_s, lambda advert: advert.wire_version == WIRE_VERSION)
+    return first_speakable(found, timeout_s)
+
+
+def first_speakable(found: Found, timeout_s: float) -> CoordinatorAdvert:
+    """The first of `found` that can be spoken with; NoCoordinatorError says where was looked, and how to start one."""
     for advert in found.speakable():
         return advert
     for advert in found.adverts:
@@ -67,7 +72,7 @@ async def find_coordinator(timeout_s: float) -> CoordinatorAdvert:
         )
     raise NoCoordinatorError(
         f"No coordinator answered within {timeout_s:g} s to an mDNS search for {COORDINATOR_TYPE}"
-        f" on {', '.join(found.searched) or 'no interface at all'}.",
+        f" on {', '.join(found.searched) or 'no interface, as none is up'}.",
         remedy=HOW_TO_START,
     )
 

@@ -83,7 +83,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UsageError:
 
 def _message(index: int, given: GivenMessage) -> Message:
     if isinstance(given, Message):
-        return given
+        given = {"role": given.role, "content": given.content}
     if not isinstance(given, Mapping):
         raise UsageError(f"messages[{index}] is {type(given).__name__}, not a dict with role and content.")
     for key in given:
@@ -171,6 +171,10 @@ def _stop_strings(value: object) -> tuple[str, ...]:
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise _wrong(what, "a string", value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} has a half of a character at {error.start}, which is no text.") from error
     return value
 
 

@@ -16,7 +16,9 @@ from layerline.coordinator_search import search_coordinators
 from layerline.errors import NoCoordinatorError, WireVersionError
 from layerline.mdns import CoordinatorAdvert
 
-SEARCH_TIMEOUT_S = 1.0  # every command without a coordinator waits for it, though nodes are looked for meanwhile
+# Zeroconf asks at once and after a second; the first answer may go to another program on UDP port 5353. Every command
+# without a coordinator waits for so long, though its own one looks for nodes meanwhile.
+SEARCH_TIMEOUT_S = 1.5
 GGUF_SUFFIX = ".gguf"
 
 

@@ -32,7 +32,7 @@ def device_line(device: DeviceFacts) -> str:
     """A device, its memory for models, and its speeds if they were measured."""
     parts = [f"{device.device}: {device.name}"]
     if device.threads:
-        parts.append(f"{device.threads} threads")
+        parts.append("1 thread" if device.threads == 1 else f"{device.threads} threads")
     parts.append(f"{format_bytes(device.budget_bytes)} of {format_bytes(device.total_bytes)}")
     if device.matrix_flops_per_s:
         parts.append(f"{device.matrix_flops_per_s / 1e12:.3g} TFLOP/s")

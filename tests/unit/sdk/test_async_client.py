@@ -50,7 +50,7 @@ async def test_a_chat_gives_the_whole_answer(client: AsyncClient) -> None:
 
 async def test_a_stream_gives_pieces_and_then_how_it_finished(client: AsyncClient) -> None:
     stream = client.generate("Once", stream=True)
-    assert stream.finished is None
+    assert [stream.finished] == [None]
     assert [piece async for piece in stream] == list(ANSWER[:2])
     assert stream.finished == FINISHED
     assert [piece async for piece in stream] == []

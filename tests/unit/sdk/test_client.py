@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -73,7 +73,7 @@ def test_a_chat_gives_the_whole_answer(client: Client, fake: FakeCoordinator) ->
 
 def test_a_stream_gives_pieces_and_then_how_it_finished(client: Client) -> None:
     stream = client.chat(HI, stream=True)
-    assert stream.finished is None
+    assert [stream.finished] == [None]
     assert list(stream) == list(ANSWER[:2])
     assert stream.finished == FINISHED
     assert list(stream) == []
@@ -138,7 +138,7 @@ def test_breaking_out_of_the_loop_cancels_the_request(client: Client, fake: Fake
 
 
 def test_closing_a_generator_that_streams_cancels_the_request(client: Client, fake: FakeCoordinator) -> None:
-    def texts() -> Iterator[str]:
+    def texts() -> Generator[str, None, None]:
         for piece in client.chat(HI, stream=True):
             yield piece.text
 

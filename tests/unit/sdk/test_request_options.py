@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from layerline.errors import UsageError
-from layerline.request_options import chat_request, generate_request, plan_request
+from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
 from layerline.requests import Message
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -22,7 +22,8 @@ def test_options_reach_the_request() -> None:
 
 
 def test_messages_may_be_dicts_nouns_and_any_iterable() -> None:
-    turns = chat_request(iter([*HI, Message(role="assistant", content="")]), {}).messages
+    given: list[GivenMessage] = [*HI, Message(role="assistant", content="")]
+    turns = chat_request(iter(given), {}).messages
     assert turns == (Message(role="user", content="Hi"), Message(role="assistant", content=""))
 
 
@@ -62,6 +63,8 @@ def test_a_wrong_option_is_named(options: Any, reason: str) -> None:
         ([{"role": "user", "content": "Hi", "contnt": ""}], "no key in .* 'contnt'.*mean 'content'"),
         ([{"role": "king", "content": "Hi"}], "role is 'king'"),
         ([{"role": "user", "content": [{"type": "text"}]}], "must be a string"),
+        ([{"role": "user", "content": "a\ud83d"}], "half of a character at 1"),
+        ([Message(role="user", content="\ud83d")], "half of a character at 0"),
     ],
 )
 def test_a_wrong_message_is_named(messages: Any, reason: str) -> None:

@@ -1,0 +1,127 @@
+"""Which coordinator a command uses: the one named, one found that suits, or its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coordinator.settings import CoordinatorSettings
+from layerline.cli import session
+from layerline.cli.options import Finding
+from layerline.cli.session import choose, open_session, serves, shared_name
+from layerline.coordinator_search import Found
+from layerline.errors import UsageError
+from layerline.mdns import CoordinatorAdvert
+from layerline.version import WIRE_VERSION
+from tests.fakes.coordinator_service import FakeCoordinator, serving
+
+
+def advert(name: str, model: str, address: str = "127.0.0.1:1") -> CoordinatorAdvert:
+    return CoordinatorAdvert(name=name, model=model, wire_version=WIRE_VERSION, addresses=(address,))
+
+
+class Surroundings:
+    """The coordinators on the network, and the one that a command may bring up; both are watched."""
+
+    def __init__(self) -> None:
+        self.adverts: list[CoordinatorAdvert] = []
+        self.searches = 0
+        self.own: list[CoordinatorSettings] = []
+        self.own_running = 0
+
+    async def search(self, timeout_s: float, enough: Callable[[CoordinatorAdvert], bool]) -> Found:
+        self.searches += 1
+        return Found(adverts=tuple(self.adverts), searched=())
+
+    @asynccontextmanager
+    async def embedded(self, settings: CoordinatorSettings) -> AsyncIterator[str]:
+        self.own.append(settings)
+        fake = FakeCoordinator()
+        fake.facts = replace(fake.facts, name="own")
+        with serving(fake) as address:
+            self.own_running += 1
+            yield address
+            self.own_running -= 1
+
+
+@pytest.fixture
+def around(monkeypatch: pytest.MonkeyPatch) -> Surroundings:
+    around = Surroundings()
+    monkeypatch.setattr(session, "search_coordinators", around.search)
+    monkeypatch.setattr(session, "embedded_coordinator", around.embedded)
+    return around
+
+
+async def answering(finding: Finding, model: str = "") -> str:
+    """The name of the coordinator that a session with these options has."""
+    async with open_session(finding, model) as opened:
+        return (await opened.client.describe()).name
+
+
+async def test_the_coordinator_that_is_named_is_used(around: Surroundings) -> None:
+    with serving(FakeCoordinator()) as address:
+        assert await answering(Finding(coordinator=address), "tiny") == "fake"
+    assert (around.searches, around.own) == (0, [])
+
+
+async def test_one_found_with_the_model_is_used_and_the_own_one_is_ended(around: Surroundings) -> None:
+    with serving(FakeCoordinator()) as address:
+        around.adverts = [advert("fake", "tiny.gguf", address)]
+        async with open_session(Finding(), "models/tiny.gguf") as opened:
+            assert (await opened.client.describe()).name == "fake"
+            assert around.own_running == 0
+
+
+async def test_one_found_with_another_model_is_passed_over(around: Surroundings) -> None:
+    with serving(FakeCoordinator()) as address:
+        around.adverts = [advert("fake", "other.gguf", address)]
+        assert await answering(Finding(), "tiny.gguf") == "own"
+        assert await answering(Finding()) == "fake"
+    assert around.own_running == 0
+
+
+async def test_an_advert_that_outlived_its_coordinator_is_passed_over(around: Surroundings) -> None:
+    around.adverts = [advert("dead", "tiny")]
+    assert await answering(Finding(), "tiny") == "own"
+
+
+@pytest.mark.parametrize("finding", [Finding(nodes=("h:1",)), Finding(nodes=("h:1",), mdns=False)])
+async def test_who_names_nodes_gets_a_coordinator_of_their_own(around: Surroundings, finding: Finding) -> None:
+    assert await answering(finding, "tiny") == "own"
+    assert around.searches == 0
+    assert (around.own[0].nodes, around.own[0].mdns) == (("h:1",), finding.mdns)
+
+
+def test_options_that_leave_nobody_to_ask_are_refused() -> None:
+    with pytest.raises(UsageError, match="--no-mdns leaves nothing"):
+        Finding(mdns=False)
+    with pytest.raises(UsageError, match="exclude each other"):
+        Finding(coordinator="h:1", nodes=("h:2",))
+
+
+def test_those_that_serve_the_model_come_before_those_that_are_free() -> None:
+    adverts = [advert("free", ""), advert("other", "big"), advert("right", "tiny.gguf")]
+    assert [chosen.name for chosen in choose(adverts, "tiny")] == ["right", "free"]
+    assert [chosen.name for chosen in choose(adverts, "")] == ["free", "other", "right"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "same"),
+    [("tiny.gguf", True), ("tiny", True), ("/models/tiny.gguf", True), ("tiny.q4.gguf", False), ("tin", False)],
+)
+def test_a_model_is_known_by_its_name_or_a_path_to_it(reference: str, same: bool) -> None:
+    assert serves("tiny.gguf", reference) is same
+
+
+def test_another_machine_is_told_the_name_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tiny.gguf").touch()
+    monkeypatch.chdir(tmp_path)
+    assert shared_name(str(tmp_path / "tiny.gguf")) == "tiny.gguf"
+    assert shared_name("./tiny.gguf") == "tiny.gguf"
+    assert shared_name(".") == tmp_path.name
+    assert shared_name("models/absent.gguf") == "models/absent.gguf"
+    assert shared_name("") == ""
