@@ -184,13 +184,17 @@ class _Service(coordinator_pb2_grpc.CoordinatorServicer):
         yield from self._follow(self._fake.next_answer(), coordinator_pb2.GenerateEvent, context)
 
     def _follow(self, script: Sequence[object], kind: type[WireMessage], context: Any) -> Iterator[Any]:
-        for step in script:
-            if isinstance(step, Hang):
-                self._hang(context)
-            elif isinstance(step, LayerlineError):
-                _abort(step, context)
-            else:
-                yield to_union(step, kind)
+        try:
+            for step in script:
+                if isinstance(step, Hang):
+                    self._hang(context)
+                elif isinstance(step, LayerlineError):
+                    _abort(step, context)
+                else:
+                    yield to_union(step, kind)
+        except GeneratorExit:  # the client left before the next step was asked for
+            self._fake.cancelled.put("cancelled")
+            raise
 
     def _hang(self, context: Any) -> None:
         left = threading.Event()
