@@ -135,6 +135,11 @@ class Coordinator:
             async for piece in pieces:
                 yield piece
 
+    async def lost(self) -> None:
+        """Returns once there is no model in service (any more), and everything it held was given back."""
+        while self._serving:
+            await self._serving.ended.wait()
+
     @property
     def _search(self) -> Finder:
         assert self._finder is not None, "used outside its block"

@@ -35,7 +35,7 @@ CHUNK_TOKENS = 512
 
 
 class Serving:
-    """A model that answers. `failed` is set once it does not any more."""
+    """A model that answers. `failed` is set once it does not any more, `ended` once it is given back."""
 
     def __init__(self, plan: Plan, card: ModelCard, tokenizer: TextTokenizer, chat: ChatTemplate) -> None:
         self.plan = plan
@@ -49,6 +49,7 @@ class Serving:
         )
         self._said: list[LayerlineError] = []
         self.failed = asyncio.Event()
+        self.ended = asyncio.Event()
         self._engine: Engine | None = None
 
     def start(self, ring: Ring) -> Engine:
@@ -110,6 +111,7 @@ async def serving(
             finally:
                 running.cancel()
                 await asyncio.wait([running])
+                model.ended.set()
     finally:
         tokenizer.cancel()
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +18,21 @@ from typing import Any, cast
 import grpc.aio
 
 from layerline.errors import LayerlineError, PortInUseError, UsageError
+from layerline.hosting.advertising import advertise, look_interval, sockets_for
+from layerline.hosting.ending import LastResort, told_by_signals
+from layerline.hosting.listening import ANY_IPV4, Listening, listen
+from layerline.mdns import MAX_ADDRESSES
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import node_pb2_grpc
-from node.daemon.advertise import advertise, look_interval, look_up_service, sockets_for
 from node.daemon.child import compute_environment, python_module
 from node.daemon.description import Description, DeviceWatch
 from node.daemon.devices import Speed, check_memory, chosen_devices
-from node.daemon.ending import LastResort, told_by_signals
 from node.daemon.greeting import greet, log_to_standard_error, tell_speeds
 from node.daemon.hold_desk import HoldDesk
 from node.daemon.identity import Identity, held_identity
-from node.daemon.listening import ANY_IPV4, Listening, listen
 from node.daemon.measure import measure_in_child, measured_speeds
 from node.daemon.model_library import ModelLibrary
+from node.daemon.registration import Registration
 from node.daemon.service import NodeService
 from node.daemon.settings import DEFAULT_PORT, NodeSettings
 from node.daemon.stage_keeper import KeeperSettings, OnLost, StageKeeper, Worker
@@ -40,6 +42,7 @@ from node.daemon.worker_process import WorkerProcess
 DRAIN_DEADLINE_S = 2.0  # for the coordinator to let the step that runs end, and to leave
 CALLS_DEADLINE_S = 0.2  # for other calls
 END_DEADLINE_S = 4.5
+PORTS_TRIED = 64
 WORKER_COMMAND = python_module("node.worker")
 
 log = logging.getLogger(__name__)
@@ -121,12 +124,17 @@ def _assemble(
 
 def _listen(server: grpc.aio.Server, settings: NodeSettings) -> Listening:
     try:
-        return listen(server, settings.host, settings.port)
+        return listen(server, settings.host, _ports(settings))
     except PortInUseError:
         # If the very same node has the port, that is the better explanation.
         wanted = Listening(host=settings.host or ANY_IPV4, port=settings.port or DEFAULT_PORT)
         with held_identity(settings.state, settings.name, wanted.told_address):
             raise
+
+
+def _ports(settings: NodeSettings) -> Sequence[int]:
+    """The port that was asked for, else the usual one or those after it."""
+    return range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TRIED) if settings.port is None else (settings.port,)
 
 
 @contextmanager
@@ -194,10 +202,11 @@ async def _measure(settings: NodeSettings, system: SystemDevices, devices: tuple
 
 
 async def _advertise(parts: _Parts, listening: Listening) -> None:
+    address = next(iter(listening.addresses()), "HOST:PORT")
     await advertise(
-        parts.description.advert,
-        listening.addresses,
+        lambda: parts.description.advert(listening.addresses()[:MAX_ADDRESSES]),
+        Registration().register,
+        instead=f"Give coordinators --node {address}.",
         open_sockets=sockets_for(listening.host),
         next_look=look_interval,
-        look_up=look_up_service,
     )

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping
 
 from layerline.facts import DeviceFacts, LoadedStage, NodeFacts
+from layerline.hosting.listening import Listening
 from layerline.mdns import MAX_TXT_BYTES, Advert
 from layerline.version import WIRE_VERSION, __version__
 from node.daemon.devices import Speed, device_facts, device_summary
 from node.daemon.hold_desk import HoldDesk
 from node.daemon.identity import Identity
-from node.daemon.listening import Listening
 from node.daemon.model_library import ModelLibrary
 from node.daemon.settings import NodeSettings
 from node.daemon.stage_keeper import StageKeeper

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from layerline.bytes_text import format_bytes
 from layerline.errors import UsageError
 from layerline.facts import DeviceFacts, LoadedStage
+from layerline.units import format_bytes
 
 FREE_SHARE = 0.9  # of the free memory; the rest is for whatever else runs
 
@@ -95,7 +95,7 @@ def device_summary(facts: Sequence[DeviceFacts]) -> str:
     first = facts[0]
     what = f"cpu {first.threads} threads" if first.kind == "cpu" else first.name
     count = f"{len(facts)} x " if len(facts) > 1 else ""
-    return f"{count}{what}, {format_bytes(sum(device.budget_bytes for device in facts))}"
+    return f"{count}{what}, {format_bytes(sum(device.total_bytes for device in facts))}"
 
 
 def _own_bytes(device: str, loaded: LoadedStage | None) -> int:

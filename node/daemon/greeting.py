@@ -6,8 +6,8 @@ import logging
 import sys
 from collections.abc import Mapping
 
-from layerline.bytes_text import format_bytes
 from layerline.facts import DeviceFacts, ModelListing, NodeFacts
+from layerline.units import format_bytes
 from node.daemon.devices import Speed
 
 MAX_MODELS_TOLD = 20

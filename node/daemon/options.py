@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from layerline.bytes_text import parse_bytes
+from layerline.units import parse_bytes
 
 MAX_NAME_BYTES = 63
 MAX_THREADS = 1024

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layerline.bytes_text import format_bytes
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import DeviceFacts
 from layerline.models.sizes import kv_bytes_per_token, stage_weights_bytes, workspace_bytes
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
+from layerline.units import format_bytes
 
 
 def check_memory_fits(spec: StageSpec, model: ModelSpec, devices: Sequence[DeviceFacts], node: str) -> None:

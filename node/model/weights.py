@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,7 +59,7 @@ def load_decoder(card: ModelCard, path: Path, held: Held, progress: Progress) ->
 
 
 class _StageLoader:
-    """One loading; several threads fill different matrices."""
+    """One loading; each of its threads fills other matrices, for which inference mode is entered anew."""
 
     def __init__(self, card: ModelCard, reader: TensorReader, held: Held, progress: Progress) -> None:
         self._card = card
@@ -74,45 +75,64 @@ class _StageLoader:
     def load(self) -> Decoder:
         """The largest matrices come first, so that packing them needs no memory beyond what the stage takes."""
         spec, held = self._spec, self._held
-        embedding_VC = self._embedding() if held.first_layer == 0 else None
-        output = self._output(embedding_VC) if held.last_layer == spec.layers - 1 else None
         with ThreadPoolExecutor(LOADING_THREADS, "load") as threads:
-            layers = range(held.first_layer, held.last_layer + 1)
-            loading = [threads.submit(self._layer, layer) for layer in layers]
-            return Decoder(
-                spec,
-                layers=_all_or_none(loading),
-                embedding_VC=embedding_VC,
-                output=output,
-                rope=Rope.of(spec.rope, spec.head_dim, held.device),
-                attend_pass=attention_pass(held.device),
-            )
+            embedding = threads.submit(self._embedding)
+            output = threads.submit(self._own_output)
+            layers = [threads.submit(self._layer, n) for n in range(held.first_layer, held.last_layer + 1)]
+            _wait_for([embedding, output, *layers])
+        return Decoder(
+            spec,
+            layers=[layer.result() for layer in layers],
+            embedding_VC=embedding.result(),
+            output=self._output(output.result(), embedding.result()),
+            rope=Rope.of(spec.rope, spec.head_dim, held.device),
+            attend_pass=attention_pass(held.device),
+        )
 
-    def _embedding(self) -> Tensor:
+    @property
+    def _has_first(self) -> bool:
+        return self._held.first_layer == 0
+
+    @property
+    def _has_last(self) -> bool:
+        return self._held.last_layer == self._spec.layers - 1
+
+    @torch.inference_mode()
+    def _embedding(self) -> Tensor | None:
+        if not self._has_first:
+            return None
         return self._matrix(["embedding"], [self._spec.vocabulary], self._spec.hidden)
 
-    def _output(self, embedding_VC: Tensor | None) -> Output:
-        norm = self._norm("final_norm")
-        if self._spec.tied_output and embedding_VC is not None:
-            return Output(norm=norm, matrix=shared_linear(embedding_VC))
+    @torch.inference_mode()
+    def _own_output(self) -> Linear | None:
+        """The output matrix, unless it is that of the embedding which this stage has as well."""
+        if not self._has_last or (self._has_first and self._spec.tied_output):
+            return None
         name = "embedding" if self._spec.tied_output else "output"
-        weight_VC = self._matrix([name], [self._spec.vocabulary], self._spec.hidden)
-        return Output(norm=norm, matrix=owned_linear(weight_VC))
+        return owned_linear(self._matrix([name], [self._spec.vocabulary], self._spec.hidden))
 
+    def _output(self, own: Linear | None, embedding_VC: Tensor | None) -> Output | None:
+        if not self._has_last:
+            return None
+        if own is None:
+            assert embedding_VC is not None, "a tied output has a matrix of its own or shares one"
+            own = shared_linear(embedding_VC)
+        return Output(norm=self._norm("final_norm"), matrix=own)
+
+    @torch.inference_mode()
     def _layer(self, index: int) -> Layer:
-        with torch.inference_mode():  # holds for one thread only
-            spec, prefix = self._spec, f"layers.{index}."
-            gate_up_OI = self._matrix([prefix + "gate", prefix + "up"], [spec.intermediate] * 2, spec.hidden)
-            down_OI = self._matrix([prefix + "down"], [spec.hidden], spec.intermediate)
-            attention_output = [prefix + "attention_output"], [spec.hidden], spec.heads * spec.head_dim
-            return Layer(
-                attention_norm=self._norm(prefix + "attention_norm"),
-                qkv=self._qkv(prefix),
-                attention_output=owned_linear(self._matrix(*attention_output)),
-                ffn_norm=self._norm(prefix + "ffn_norm"),
-                gate_up=owned_linear(gate_up_OI),
-                down=owned_linear(down_OI),
-            )
+        spec, prefix = self._spec, f"layers.{index}."
+        gate_up_OI = self._matrix([prefix + "gate", prefix + "up"], [spec.intermediate] * 2, spec.hidden)
+        down_OI = self._matrix([prefix + "down"], [spec.hidden], spec.intermediate)
+        output_OI = self._matrix([prefix + "attention_output"], [spec.hidden], spec.heads * spec.head_dim)
+        return Layer(
+            attention_norm=self._norm(prefix + "attention_norm"),
+            qkv=self._qkv(prefix),
+            attention_output=owned_linear(output_OI),
+            ffn_norm=self._norm(prefix + "ffn_norm"),
+            gate_up=owned_linear(gate_up_OI),
+            down=owned_linear(down_OI),
+        )
 
     def _qkv(self, prefix: str) -> Linear:
         spec = self._spec
@@ -166,15 +186,13 @@ class _StageLoader:
         return ModelCorruptError(f"Model {self._card.name} {what}.", remedy="Fetch the model anew.")
 
 
-def _all_or_none(loading: Iterable[Future[Layer]]) -> list[Layer]:
-    """The layers in order; at the first failure the ones not begun are given up."""
-    futures = list(loading)
-    try:
-        return [future.result() for future in futures]
-    except BaseException:
-        for future in futures:
-            future.cancel()
-        raise
+def _wait_for(loading: Sequence[Future[Any]]) -> None:
+    """Waits for all; at the first failure gives up those not begun, and raises it."""
+    done, pending = wait(loading, return_when=FIRST_EXCEPTION)
+    for future in pending:
+        future.cancel()
+    for future in done:
+        future.result()
 
 
 def _return_free_memory() -> None:

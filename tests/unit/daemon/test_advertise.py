@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from layerline.errors import NodeDuplicateError
+from layerline.hosting.advertising import advertise
 from layerline.mdns import Advert
 from layerline.version import WIRE_VERSION
-from node.daemon.advertise import advertise
+from node.daemon.registration import Registration
 from tests.fakes.daemon_zeroconf import FakeNetwork
 
 HERE, THERE = ("10.0.0.2:7355",), ("10.0.0.9:7355",)
@@ -43,11 +44,11 @@ class Machine:
 async def advertising(network: FakeNetwork, machine: Machine) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(
         advertise(
-            make_advert,
-            lambda: machine.addresses,
+            lambda: make_advert(machine.addresses),
+            Registration(network.look_up).register,
+            instead=f"Give coordinators --node {HERE[0]}.",
             open_sockets=network.open,
             next_look=machine.next_look,
-            look_up=network.look_up,
         )
     )
     try:

@@ -54,7 +54,7 @@ def test_a_limit_is_shared_out_by_the_size_of_the_devices():
     assert [device.budget_bytes for device in facts] == [6 * GIB, 2 * GIB]
     assert [device.threads for device in facts] == [0, 0]
     assert facts[0].matrix_flops_per_s == 1e12
-    assert device_summary(facts) == "2 x big, 8.0 GiB"
+    assert device_summary(facts) == "2 x big, 40.0 GiB"
 
 
 def test_a_limit_over_what_there_is_is_refused():

@@ -9,10 +9,10 @@ import grpc.aio
 import pytest
 
 from layerline.errors import PortInUseError, UsageError
+from layerline.hosting import listening
+from layerline.hosting.listening import Listening, listen
 from layerline.interfaces import InterfaceAddress
 from layerline.rpc.channels import make_server
-from node.daemon import listening
-from node.daemon.listening import Listening, listen
 
 INTERFACES = (
     InterfaceAddress(interface="eth0", host="10.0.0.2", loopback=False),
@@ -48,33 +48,30 @@ def test_the_addresses_are_those_of_the_interfaces_or_the_one_that_was_given(hos
 
 
 async def test_any_port_of_every_interface(server: grpc.aio.Server):
-    found = listen(server, "", 0)
+    found = listen(server, "", [0])
     assert found.host in listening.WILDCARD_HOSTS
     assert found.port > 0
     assert found.host_text in ("[::]", "0.0.0.0")
 
 
 async def test_one_address_by_name(server: grpc.aio.Server):
-    found = listen(server, "127.0.0.1", 0)
+    found = listen(server, "127.0.0.1", [0])
     assert found.addresses() == (f"127.0.0.1:{found.port}",)
 
 
 async def test_a_port_in_use_is_named_with_what_to_do(server: grpc.aio.Server, taken_port: int):
     with pytest.raises(PortInUseError, match=f"on 127.0.0.1: port {taken_port} is in use.*--port"):
-        listen(server, "127.0.0.1", taken_port)
+        listen(server, "127.0.0.1", [taken_port])
     with pytest.raises(PortInUseError, match=f"listen: port {taken_port} is in use"):
-        listen(server, "", taken_port)
+        listen(server, "", [taken_port])
 
 
-async def test_the_next_free_port_is_taken_if_none_was_given(
-    server: grpc.aio.Server, taken_port: int, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(listening, "DEFAULT_PORT", taken_port)
-    assert listen(server, "127.0.0.1", None).port > taken_port
+async def test_the_first_port_that_is_free_is_taken(server: grpc.aio.Server, taken_port: int):
+    assert listen(server, "127.0.0.1", range(taken_port, taken_port + 64)).port > taken_port
 
 
 async def test_a_host_that_is_not_ours_is_named_with_those_that_are(server: grpc.aio.Server):
     with pytest.raises(UsageError, match=r"198\.51\.100\.77 port 0 \(EADDRNOTAVAIL\).*addresses of this machine"):
-        listen(server, "198.51.100.77", 0)
+        listen(server, "198.51.100.77", [0])
     with pytest.raises(UsageError, match=r"--host a\.\.b is not an address"):
-        listen(server, "a..b", 0)
+        listen(server, "a..b", [0])

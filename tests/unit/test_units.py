@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from layerline.bytes_text import format_bytes, parse_bytes
+from layerline.units import format_bytes, format_seconds, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,8 @@ def test_what_is_no_size_says_why(text: str, reason: str):
 )
 def test_a_size_is_written(size_bytes: int, text: str):
     assert format_bytes(size_bytes) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.001, "1 ms"), (0.01234, "12.3 ms"), (2.5, "2.5 s")])
+def test_seconds_have_three_digits_and_a_unit(seconds: float, text: str):
+    assert format_seconds(seconds) == text

@@ -1,4 +1,4 @@
-"""Where the daemon listens, and the addresses under which others reach it there.
+"""Where a program listens, and the addresses under which others reach it there.
 
 A socket is tried before gRPC is, because gRPC does not say why it could not bind.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import grpc.aio
@@ -15,16 +15,14 @@ import grpc.aio
 from layerline.addresses import join_address
 from layerline.errors import PortInUseError, UsageError
 from layerline.interfaces import InterfaceAddress, advertised_hosts, usable_addresses
-from node.daemon.settings import DEFAULT_PORT
 
-PORTS_TRIED = 64
-ANY_IPV4 = "0.0.0.0"  # noqa: S104 - a node is there for the whole network unless --host says otherwise
+ANY_IPV4 = "0.0.0.0"  # noqa: S104 - layerline is there for the whole network unless --host says otherwise
 WILDCARD_HOSTS = ("::", ANY_IPV4)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listening:
-    """The host (a wildcard for every interface) and port that the daemon has."""
+    """The host (a wildcard for every interface) and port that a program has."""
 
     host: str
     port: int
@@ -40,7 +38,7 @@ class Listening:
         return next(iter(self.addresses()), join_address(self.host, self.port))
 
     def addresses(self, interfaces: Iterable[InterfaceAddress] | None = None) -> tuple[str, ...]:
-        """host:port of every way to this daemon, by what the interfaces have now."""
+        """host:port of every way to this program, by what the interfaces have now."""
         found = tuple(usable_addresses() if interfaces is None else interfaces)
         if self.host not in WILDCARD_HOSTS:
             return (join_address(self.host, self.port),)
@@ -49,13 +47,12 @@ class Listening:
         return tuple(join_address(host, self.port) for host in advertised_hosts(found))
 
 
-def listen(server: grpc.aio.Server, host: str, port: int | None) -> Listening:
-    """Binds `server` to `host` (empty for every interface) and `port` (None for the default or the next free).
+def listen(server: grpc.aio.Server, host: str, ports: Sequence[int]) -> Listening:
+    """Binds `server` to `host` (empty for every interface) and the first of `ports` that is free.
 
     Raises PortInUseError, or UsageError for a host that is not this machine's.
     """
     hosts = (_resolved(host),) if host else WILDCARD_HOSTS
-    ports = range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TRIED) if port is None else (port,)
     for candidate in ports:
         for listen_host in hosts:
             failure = _failure_to_bind(listen_host, candidate)
@@ -104,7 +101,7 @@ def _in_use(host: str, ports: Iterable[int]) -> PortInUseError:
     on = "" if host in WILDCARD_HOSTS else f" on {host}"
     which = f"ports {first} to {others[-1]} are" if others else f"port {first} is"
     return PortInUseError(
-        f"The node cannot listen{on}: {which} in use.",
+        f"layerline cannot listen{on}: {which} in use.",
         remedy="End what listens there, or choose another with --port; without --port a free one is found.",
     )
 
@@ -113,7 +110,7 @@ def _not_ours(host: str, port: int, failure: int) -> UsageError:
     if failure == errno.EACCES:
         return UsageError(f"This user may not listen on port {port}.", remedy="Choose a --port over 1023.")
     reason = f"{errno.errorcode.get(failure, failure)}"
-    return UsageError(f"The node cannot listen on {host} port {port} ({reason}).", remedy=_own_addresses())
+    return UsageError(f"layerline cannot listen on {host} port {port} ({reason}).", remedy=_own_addresses())
 
 
 def _own_addresses() -> str:

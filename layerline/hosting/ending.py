@@ -1,4 +1,4 @@
-"""How the daemon is told to end, and that it does, whatever hangs."""
+"""How a program is told to end, and that it does, whatever hangs."""
 
 from __future__ import annotations
 
