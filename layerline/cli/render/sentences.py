@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layerline.bytes_text import format_bytes
+from layerline.units import format_bytes
 from layerline.reports import NodesReport, PlanReport, StageReport
 from layerline.requests import Finished
 

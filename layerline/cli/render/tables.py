@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from layerline.bytes_text import format_bytes
+from layerline.units import format_bytes
 from layerline.cli.render.sentences import layers_text, needed_bytes
 from layerline.facts import DeviceFacts
 from layerline.reports import NodeReport, NodesReport, PlanReport, StageReport
