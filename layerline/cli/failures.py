@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from layerline.cli.exit_codes import INTERRUPTED, OUTPUT_CLOSED
@@ -36,7 +38,8 @@ def sentence_of(failure: BaseException) -> str:
 
 def _told(error: LayerlineError) -> str:
     text = str(error)
-    return f"{text} (Node {error.node}.)" if error.node and error.node not in text else text
+    named = re.search(rf"\bnode {re.escape(error.node)}(?!\w)", text, re.IGNORECASE)
+    return f"{text} (Node {error.node}.)" if error.node and not named else text
 
 
 def _where_to_read(failure: click.UsageError) -> str:
