@@ -174,7 +174,8 @@ async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
-            await _ended(task)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # what the others make of their end is of no interest
     for task in done:
         task.result()
 
