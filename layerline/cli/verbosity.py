@@ -7,7 +7,8 @@ import os
 import sys
 from dataclasses import dataclass
 
-FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+SHORT = "%(asctime)s %(levelname)s %(message)s"
+FULL = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @dataclass(kw_only=True)
@@ -17,10 +18,12 @@ class Verbosity:
     on: bool = False
 
     def apply(self, *, daemon: bool) -> None:
-        """Sets the log up: a daemon keeps its own log when -v is not given, other commands show none."""
+        """Sets the log up: all of it with -v; otherwise what a daemon does, and of other commands nothing."""
         if self.on:
-            logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format=FORMAT)
+            logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format=FULL)
             return
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read when gRPC is loaded; it logs lost peers on its own
-        if not daemon:
+        if daemon:
+            logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=SHORT, datefmt="%H:%M:%S")
+        else:
             logging.basicConfig(handlers=[logging.NullHandler()])

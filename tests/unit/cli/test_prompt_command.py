@@ -129,6 +129,12 @@ def test_a_node_lost_in_the_middle_leaves_what_came_so_far(address: str, fake: F
     assert result.stderr.splitlines()[-1] == "layerline: error: The connection is gone. (Node cellar.)"
 
 
+def test_a_node_that_the_sentence_names_is_not_named_twice(address: str, fake: FakeCoordinator) -> None:
+    fake.answers = [(NodeLostError("Node a is gone.", node="a"),), (NodeLostError("It is away.", node="a"),)]
+    assert prompt(address, "Hi").stderr.splitlines()[-1] == "layerline: error: Node a is gone."
+    assert prompt(address, "Hi").stderr.splitlines()[-1] == "layerline: error: It is away. (Node a.)"
+
+
 def test_no_coordinator_at_the_address_is_exit_code_3() -> None:
     result = prompt("127.0.0.1:1", "Hi")
     assert result.exit_code == 3
