@@ -22,6 +22,7 @@ class Verbosity:
         if self.on:
             logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format=FULL)
             return
+        logging.getLogger("zeroconf").setLevel(logging.ERROR)  # it warns with a traceback of every unused interface
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read when gRPC is loaded; it logs lost peers on its own
         if daemon:
             logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=SHORT, datefmt="%H:%M:%S")

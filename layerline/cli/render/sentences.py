@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from layerline.units import format_bytes
 from layerline.reports import NodesReport, PlanReport, StageReport
 from layerline.requests import Finished
+from layerline.units import format_bytes
 
 
 def plan_lines(plan: PlanReport) -> list[str]:

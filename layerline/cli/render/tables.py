@@ -11,10 +11,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from layerline.units import format_bytes
 from layerline.cli.render.sentences import layers_text, needed_bytes
 from layerline.facts import DeviceFacts
 from layerline.reports import NodeReport, NodesReport, PlanReport, StageReport
+from layerline.units import format_bytes
 
 
 def nodes_table(report: NodesReport) -> Table:
