@@ -9,14 +9,16 @@ Shapes: T rows, N rows that are sampled, C hidden, V vocabulary.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from layerline.errors import ModelMismatchError, PlanInvalidError
-from layerline.frames import Frame, SampledToken, Sampling, StageTiming, StepResult
+from layerline.errors import ModelMismatchError, PlanInvalidError, StageFailedError
+from layerline.frames import Frame, SampledToken, Span, StageTiming, StepResult
 from layerline.models.card import ModelCard
 from layerline.models.sizes import stage_weights_bytes
 from layerline.plan import StageSpec
@@ -47,11 +49,12 @@ class Stage:
     def load(cls, card: ModelCard, path: Path, spec: StageSpec, progress: Progress) -> Stage:
         """Loads the layers' weights, then allocates their pages.
 
-        Raises PlanInvalidError for a spec that no stage can be, ModelMismatchError and ModelCorruptError for files
-        that are not what `spec` or `card` say, and RuntimeError if the device cannot be used or is full.
+        Raises PlanInvalidError for a spec that no stage can be, StageFailedError for a device that is not there,
+        ModelMismatchError and ModelCorruptError for files that are not what `spec` or `card` say, and RuntimeError
+        if the device is full.
         """
         _check_spec(card, spec)
-        dtype, device = TORCH_DTYPES[spec.dtype], torch.device(spec.devices[0])
+        dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[0])
         held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, dtype=dtype, device=device)
         decoder = load_decoder(card, path, held, progress)
         layers, slots = spec.last_layer - spec.first_layer + 1, spec.pages * spec.page_tokens
@@ -81,32 +84,33 @@ class Stage:
             x_TC = self._decoder.embed(x_TC)
         step = Step.of(frame.spans, self._spec.page_tokens, self._device)
         self._decoder.layers_(x_TC, step, self._pool)
-        sampled = self._sample(frame, x_TC) if self._is_last else ()
-        tensor = frame.tensor if self._is_last else bytes_from_tensor(x_TC)
+        product = self._product(frame, x_TC)
         compute_us = (time.perf_counter_ns() - started_ns) // 1000
         timings = (*frame.timings, StageTiming(stage_index=stage_index, compute_us=compute_us))
-        if self._is_last:
-            return StepResult(epoch=frame.epoch, step=frame.step, sampled=sampled, timings=timings)
-        return dataclasses.replace(frame, tensor=tensor, timings=timings)
+        return dataclasses.replace(product, timings=timings)
 
-    def _sample(self, frame: Frame, x_TC: Tensor) -> tuple[SampledToken, ...]:
+    def _product(self, frame: Frame, x_TC: Tensor) -> Frame | StepResult:
+        if not self._is_last:
+            return dataclasses.replace(frame, tensor=bytes_from_tensor(x_TC))
+        return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(self._sample(frame, x_TC)))
+
+    def _sample(self, frame: Frame, x_TC: Tensor) -> Iterator[SampledToken]:
         """Draws after the last row of each span that asks for it; logits of other rows are never computed."""
-        wanted: list[tuple[int, int, int, Sampling]] = []
-        end_row = 0
-        for span in frame.spans:
-            end_row += span.count
-            if span.sampling:
-                wanted.append((end_row - 1, span.sequence, span.start + span.count, span.sampling))
-        sampled: list[SampledToken] = []
+        ends = itertools.accumulate(span.count for span in frame.spans)
+        wanted = [(end - 1, span) for end, span in zip(ends, frame.spans, strict=True) if span.sampling]
         for first in range(0, len(wanted), LOGITS_ROWS):
             block = wanted[first : first + LOGITS_ROWS]
-            x_NC = x_TC[[row for row, *_ in block]]
+            x_NC = x_TC[[row for row, _ in block]]
             logits_NV = self._decoder.logits(x_NC).float().cpu()
-            for logits_V, (_, sequence, position, sampling) in zip(logits_NV, block, strict=True):
-                token_id = draw(logits_V.numpy(), sampling, position)
-                returned = bytes_from_tensor(logits_V) if sampling.return_logits else None
-                sampled.append(SampledToken(sequence=sequence, token_id=token_id, logits=returned))
-        return tuple(sampled)
+            for logits_V, (_, span) in zip(logits_NV, block, strict=True):
+                yield _drawn(logits_V, span)
+
+
+def _drawn(logits_V: Tensor, span: Span) -> SampledToken:
+    assert span.sampling is not None, "only spans that ask for a token come here"
+    token_id = draw(logits_V.numpy(), span.sampling, span.start + span.count)
+    logits = bytes_from_tensor(logits_V) if span.sampling.return_logits else None
+    return SampledToken(sequence=span.sequence, token_id=token_id, logits=logits)
 
 
 def _check_spec(card: ModelCard, spec: StageSpec) -> None:
@@ -119,3 +123,13 @@ def _check_spec(card: ModelCard, spec: StageSpec) -> None:
     if len(spec.devices) > 1:
         message = f"One stage cannot yet span several devices ({', '.join(spec.devices)})."
         raise PlanInvalidError(message, remedy="Give the node one device with --device.")
+
+
+def _device(name: str) -> torch.device:
+    kind, _, index = name.partition(":")
+    visible = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    known = index.isdecimal() if index else kind == name
+    if not known or int(index or 0) >= visible.get(kind, 0):
+        message = f"Device {name} is not there for torch {torch.__version__}."
+        raise StageFailedError(message, remedy="Give the node another --device, or install torch for this one.")
+    return torch.device(name)

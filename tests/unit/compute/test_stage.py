@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from layerline.errors import ModelCorruptError, ModelMismatchError, PlanInvalidError, ProtocolError
+from layerline.errors import (
+    ModelCorruptError,
+    ModelMismatchError,
+    PlanInvalidError,
+    ProtocolError,
+    StageFailedError,
+)
 from layerline.models.sizes import kv_bytes_per_token, stage_weights_bytes
 from node.model.tensors import bytes_from_tensor, tensor_from_bytes
 from node.stage import Stage
@@ -76,6 +82,12 @@ def test_specs_that_no_stage_can_be(stored: StoredModel) -> None:
         stored.stage(2, 4)
     with pytest.raises(PlanInvalidError, match=r"several devices \(cuda:0, cuda:1\)"):
         stored.stage(devices=("cuda:0", "cuda:1"))
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "cuda:x", "cpu:", "tpu", "cpu:1"])
+def test_a_device_that_is_not_there(stored: StoredModel, device: str) -> None:
+    with pytest.raises(StageFailedError, match=f"Device {device} is not there"):
+        stored.stage(devices=(device,))
 
 
 def test_a_bad_frame_is_refused_and_the_stage_goes_on(stored: StoredModel) -> None:
