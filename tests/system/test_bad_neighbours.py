@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import socket
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,6 +15,7 @@ from tests.lab.two_nodes import TwoNodes
 
 PORT = 7355
 UP_DEADLINE_S = 20.0
+LISTENING = "0A"  # in the tables of /proc
 SEND = """
 import socket, sys
 host, port, junk = sys.argv[1:]
@@ -33,7 +34,7 @@ JUNK = {
 def test_junk_on_control_and_data_ports(cluster: TwoNodes, junk: str) -> None:
     answered(ask(cluster.desk))
     workers = cluster.workers()
-    for port in (PORT, _listening_port(cluster.worker(cluster.a))):
+    for port in (PORT, _data_port(cluster.worker(cluster.a))):
         assert (
             cluster.desk.run([sys.executable, "-c", SEND, cluster.a.ipv4, str(port), JUNK[junk].hex()]).exit_code == 0
         )
@@ -68,6 +69,13 @@ def test_a_node_of_another_version_is_shown_with_both_versions(cluster: TwoNodes
         future.kill()
 
 
-def _listening_port(worker: psutil.Process) -> int:
-    listening = [each for each in worker.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-    return next(each.laddr.port for each in listening if each.family in (socket.AF_INET, socket.AF_INET6))
+def _data_port(worker: psutil.Process) -> int:
+    """The one port beside the daemon's that is listened on in the worker's network."""
+    listening = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{worker.pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            if state == LISTENING:
+                listening.add(int(local.rpartition(":")[2], 16))
+    (port,) = listening - {PORT}
+    return port
