@@ -15,7 +15,6 @@ from tests.bench.streams import Stream, streams_from_json
 from tests.lab.lab import Lab
 from tests.lab.machine import Machine
 from tests.lab.nodes import await_measured, start_node
-from tests.lab.process import Process
 
 LINK_MBIT = 1_000
 NODE_NAMES = ("a", "b", "c", "d")
@@ -66,19 +65,17 @@ def running_cluster(model: BenchModel, nodes: int) -> Iterator[Cluster]:
             lab[name].give_model(path)
         for node in [start_node(lab[name], cpu=core) for core, name in enumerate(names)]:
             await_measured(node)
-        coordinator = _start_coordinator(lab[DESK], path.name, model.halves(names))
-        cluster = Cluster(lab, [lab[name] for name in names], _load_s(coordinator))
+        load_s = _start_coordinator(lab[DESK], path.name, model.shares(names))
+        cluster = Cluster(lab, [lab[name] for name in names], load_s)
         cluster.ask([{"prompt": "Warm up.", "max_tokens": 4}])
         yield cluster
 
 
-def _start_coordinator(desk: Machine, model: str, layers: str) -> Process:
+def _start_coordinator(desk: Machine, model: str, layers: str) -> float:
+    """Starts the coordinator; the seconds from its plan to the model's being ready."""
     words = ["layerline", "coordinator", "--model", model, "--layers", layers, "--port", str(COORDINATOR_PORT)]
-    return desk.start(words)
-
-
-def _load_s(coordinator: Process) -> float:
-    coordinator.wait_for("layers", deadline_s=START_DEADLINE_S)
+    coordinator = desk.start(words)
+    coordinator.wait_for("layers 0 to", deadline_s=START_DEADLINE_S)
     began_s = time.perf_counter()
-    coordinator.wait_for("ready", deadline_s=LOAD_DEADLINE_S)
+    coordinator.wait_for("Ready:", deadline_s=LOAD_DEADLINE_S)
     return time.perf_counter() - began_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -12,6 +12,10 @@ class Effort:
     repeats: int
     answer_tokens: int
     prompt_tokens: int = 512
+
+    def with_repeats(self, repeats: int | None) -> Effort:
+        """The same with another number of repetitions, if one is given."""
+        return self if repeats is None else replace(self, repeats=repeats)
 
 
 FULL = Effort(repeats=5, answer_tokens=128)

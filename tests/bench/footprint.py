@@ -32,6 +32,6 @@ def _idle(cluster: Cluster) -> dict[str, float]:
     nodes_s, coordinator_s = cluster.nodes_cpu_s(), cluster.coordinator_cpu_s()
     time.sleep(IDLE_S)
     return {
-        "nodes_cpu_percent": 100 * (cluster.nodes_cpu_s() - nodes_s) / IDLE_S,
-        "coordinator_cpu_percent": 100 * (cluster.coordinator_cpu_s() - coordinator_s) / IDLE_S,
+        "nodes_percent": 100 * (cluster.nodes_cpu_s() - nodes_s) / IDLE_S,
+        "coordinator_percent": 100 * (cluster.coordinator_cpu_s() - coordinator_s) / IDLE_S,
     }

@@ -22,7 +22,7 @@ class BenchModel:
         done = subprocess.run([script, self.key], stdout=subprocess.PIPE, text=True, check=True)
         return Path(done.stdout.splitlines()[-1])
 
-    def halves(self, nodes: tuple[str, ...]) -> str:
+    def shares(self, nodes: tuple[str, ...]) -> str:
         """The text for --layers that gives each node its equal share."""
         bounds = [self.layers * index // len(nodes) for index in range(len(nodes) + 1)]
         return ",".join(

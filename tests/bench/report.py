@@ -12,6 +12,15 @@ from rich.table import Table
 
 from tests.bench.figures import Figures, Row
 
+UNITS = (
+    ("tokens_per_s", "tokens/s"),
+    ("us_per_hop", "µs per hop"),
+    ("prompt_tokens", "prompt tokens"),
+    ("percent", "%"),
+    ("mib", "MiB"),
+    ("cores_busy", "cores busy"),
+    ("s", "s"),
+)
 TARGETS = {"decode_2n_over_1n.smollm2": 0.93, "decode_2n_over_1n.qwen": 0.95}
 
 
@@ -46,4 +55,11 @@ def _case(row: Row) -> dict[str, object]:
 
 
 def _in_words(row: Row) -> str:
-    return ", ".join(f"{value:,.1f} {name.replace('_', ' ')}" for name, value in row.figures.items())
+    return ", ".join(_figure_in_words(name, value) for name, value in row.figures.items())
+
+
+def _figure_in_words(name: str, value: float) -> str:
+    """The value with its unit, which its name ends in, and what it is of, which its name begins with."""
+    ending, unit = next(((ending, unit) for ending, unit in UNITS if name.endswith(ending)), ("", ""))
+    of = name.removesuffix(ending).replace("_", " ").strip()
+    return " ".join(part for part in (of, f"{value:,.0f}" if value >= 1000 else f"{value:.3g}", unit) if part)
