@@ -1,13 +1,15 @@
 """Puts a plan into effect: holds its nodes, has them load, binds the stages into a ring, and takes it all back.
 
 Everything is acquired in one `async with`; leaving it ends the streams and the holds, in reverse order. The
-loaded stages stay with their nodes, which keep them for the next coordinator.
+loaded stages stay with their nodes, which keep them for the next coordinator; one that went silent is ended.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -15,12 +17,14 @@ from coordinator.concurrency import all_of
 from coordinator.node_session import NodeSession, hold
 from coordinator.ring import Ring
 from layerline.addresses import join_address, split_address
-from layerline.errors import LayerlineError
+from layerline.errors import LayerlineError, NodeLostError
 from layerline.frames import PLAN_KEY_BYTES, Hello
 from layerline.holding import Loaded, Peer
 from layerline.plan import Plan
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.version import WIRE_VERSION
+
+END_SILENT_DEADLINE_S = 1.0  # the node goes on with it by itself
 
 OnLost = Callable[[LayerlineError], None]
 OnProgress = Callable[[str, int, int], None]
@@ -41,13 +45,21 @@ async def pipeline(
     `on_lost` hears of whatever breaks the pipeline, possibly more than once; `on_progress(node, done_bytes,
     total_bytes)` of loading. Raises the first error of a node that holds, loads or binds not.
     """
+    silent: set[str] = set()
+
+    def hear(error: LayerlineError) -> None:
+        if isinstance(error, NodeLostError):
+            silent.add(error.node)
+        on_lost(error)
+
     async with AsyncExitStack() as held:
         sessions = await all_of(
             held.enter_async_context(
-                hold(addresses[stage.node_id][0], node=stage.node, coordinator=coordinator, on_lost=on_lost)
+                hold(addresses[stage.node_id][0], node=stage.node, coordinator=coordinator, on_lost=hear)
             )
             for stage in plan.stages
         )
+        held.push_async_callback(_end_silent_workers, sessions, silent)
         epoch = 1 + max(session.welcome.last_epoch for session in sessions)
         plan = replace(plan, epoch=epoch)
         loaded = await all_of(_load(plan, index, session, on_progress) for index, session in enumerate(sessions))
@@ -57,8 +69,17 @@ async def pipeline(
             for stage, answer in zip(plan.stages, loaded, strict=True)
         ]
         await _bind_backwards(sessions, peers, epoch, plan_key)
-        ring = await _dial(held, plan, peers, plan_key, coordinator, on_lost)
+        ring = await _dial(held, plan, peers, plan_key, coordinator, hear)
         yield plan, ring
+
+
+async def _end_silent_workers(sessions: Sequence[NodeSession], silent: Set[str]) -> None:
+    """Ends the workers that went silent though their nodes still obey: nobody could adopt one that is frozen."""
+    for session in sessions:
+        if session.node in silent:
+            with contextlib.suppress(LayerlineError, TimeoutError):
+                async with asyncio.timeout(END_SILENT_DEADLINE_S):
+                    await session.unload()
 
 
 async def _load(plan: Plan, index: int, session: NodeSession, on_progress: OnProgress) -> Loaded:
