@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -45,7 +45,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
     @stream_handler
     async def Prepare(
         self, request: coordinator_pb2.PlanRequest, context: Any
-    ) -> AsyncIterator[coordinator_pb2.PrepareEvent]:
+    ) -> AsyncGenerator[coordinator_pb2.PrepareEvent, None]:
         """Loads a model."""
         async with aclosing(self._coordinator.prepare(_plan_request(request))) as events:
             async for event in events:
@@ -54,7 +54,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
     @stream_handler
     async def Generate(
         self, request: coordinator_pb2.GenerateRequest, context: Any
-    ) -> AsyncIterator[coordinator_pb2.GenerateEvent]:
+    ) -> AsyncGenerator[coordinator_pb2.GenerateEvent, None]:
         """Answers a request; the client's leaving ends it."""
         async with aclosing(self._coordinator.generate(generate_from_message(request))) as events:
             async for event in events:

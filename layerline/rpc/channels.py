@@ -13,6 +13,7 @@ import grpc.aio
 KEEPALIVE_TIME_MS = 3_000
 KEEPALIVE_TIMEOUT_MS = 4_000
 MAX_MESSAGE_BYTES = 8 << 20  # a frame holds at most 6 MiB of tensor; see layerline.frames
+MAX_METADATA_BYTES = 64 << 10
 MAX_CONCURRENT_RPCS = 1_024
 
 Options = list[tuple[str, int]]
@@ -25,6 +26,7 @@ _BOTH_SIDES: Options = [
     ("grpc.http2.max_pings_without_data", 0),  # otherwise pings stop after two on an idle stream
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", MAX_METADATA_BYTES),  # errors travel there; the default of 8 KiB would drop long ones
 ]
 
 CLIENT_OPTIONS: Options = [

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
@@ -21,7 +22,9 @@ from layerline.errors import LayerlineError
 from layerline.rpc.v1 import common_pb2
 
 DETAIL_KEY = "layerline-error-bin"
-MAX_TEXT_LENGTH = 4_000  # metadata is bounded by peers; a longer sentence is cut
+MAX_TEXT_LENGTH = 4_000  # of a sentence in an ErrorDetail; see MAX_METADATA_BYTES of layerline.rpc.channels
+MAX_NODE_LENGTH = 256
+MAX_DETAILS_LENGTH = 500  # of the status itself, for people with other tools; it says nothing that the detail does not
 
 log = logging.getLogger(__name__)
 Servicer = TypeVar("Servicer")
@@ -59,10 +62,15 @@ def detail_from_error(error: LayerlineError) -> common_pb2.ErrorDetail:
     """The message form of an error."""
     return common_pb2.ErrorDetail(
         code=error.code,
-        message=error.message[:MAX_TEXT_LENGTH],
-        node=error.node[:256],
-        remedy=error.remedy[:MAX_TEXT_LENGTH],
+        message=_sendable(error.message, MAX_TEXT_LENGTH),
+        node=_sendable(error.node, MAX_NODE_LENGTH),
+        remedy=_sendable(error.remedy, MAX_TEXT_LENGTH),
     )
+
+
+def _sendable(text: str, length: int) -> str:
+    """`text` cut to `length`; what has no UTF-8, as a file's name may not, is replaced."""
+    return text[:length].encode(errors="replace").decode()
 
 
 def error_from_detail(detail: common_pb2.ErrorDetail) -> LayerlineError:
@@ -70,7 +78,7 @@ def error_from_detail(detail: common_pb2.ErrorDetail) -> LayerlineError:
     return errors.error_from_code(
         detail.code,
         detail.message[:MAX_TEXT_LENGTH],
-        node=detail.node[:256],
+        node=detail.node[:MAX_NODE_LENGTH],
         remedy=detail.remedy[:MAX_TEXT_LENGTH],
     )
 
@@ -129,13 +137,15 @@ def status_of(error: LayerlineError) -> grpc.StatusCode:
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: LayerlineError) -> NoReturn:
     """Ends the call with `error`."""
     detail = detail_from_error(error).SerializeToString()
-    await context.abort(status_of(error), error.message[:MAX_TEXT_LENGTH], ((DETAIL_KEY, detail),))
+    await context.abort(status_of(error), _sendable(error.message, MAX_DETAILS_LENGTH), ((DETAIL_KEY, detail),))
     raise AssertionError("abort returns by raising")
 
 
 def _error_from(failure: Exception) -> LayerlineError:
     if isinstance(failure, LayerlineError):
         return failure
+    if isinstance(failure, DecodeError):
+        return errors.ProtocolError(f"A message came that is none of the protocol's: {failure}.")
     log.error("A handler failed.", exc_info=failure)
     return errors.InternalError(f"Internal error: {failure!r}.", remedy="This is a bug; please report it with the log.")
 
@@ -158,15 +168,16 @@ def unary_handler(
 
 
 def stream_handler(
-    handler: Callable[[Servicer, Request, Any], AsyncIterator[Reply]],
-) -> Callable[[Servicer, Request, Any], AsyncIterator[Reply]]:
-    """The same for a handler that yields replies."""
+    handler: Callable[[Servicer, Request, Any], AsyncGenerator[Reply, None]],
+) -> Callable[[Servicer, Request, Any], AsyncGenerator[Reply, None]]:
+    """The same for a handler that yields replies; it is closed with the call, wherever it is then."""
 
     @functools.wraps(handler)
-    async def handle(servicer: Servicer, request: Request, context: Any) -> AsyncIterator[Reply]:
+    async def handle(servicer: Servicer, request: Request, context: Any) -> AsyncGenerator[Reply, None]:
         try:
-            async for reply in handler(servicer, request, context):
-                yield reply
+            async with aclosing(handler(servicer, request, context)) as replies:
+                async for reply in replies:
+                    yield reply
         except grpc.aio.AbortError:
             raise
         except Exception as failure:  # noqa: BLE001 - the RPC boundary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote
 
@@ -38,7 +38,7 @@ class NodeService:
     @stream_handler
     async def OpenModel(
         self, request: node_pb2.OpenModelRequest, _context: Any
-    ) -> AsyncIterator[node_pb2.OpenModelEvent]:
+    ) -> AsyncGenerator[node_pb2.OpenModelEvent, None]:
         """Progress while the model's files are indexed, then its card in chunks."""
         try:
             require_name(request.model, "model name")

@@ -1,0 +1,165 @@
+"""Frames and results, there and back; what they refuse is a ProtocolError."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layerline.errors import ProtocolError
+from layerline.frames import (
+    Frame,
+    Hello,
+    PageRun,
+    SampledToken,
+    Sampling,
+    Span,
+    StageTiming,
+    StepResult,
+    TensorBytes,
+)
+from layerline.plan import DTYPE_BYTES
+from layerline.rpc.convert_frames import (
+    frame_from_message,
+    frame_to_message,
+    hello_from_message,
+    hello_to_message,
+    result_from_message,
+    result_to_message,
+)
+from layerline.rpc.v1 import ring_pb2
+
+NUMBERS = st.integers(0, (1 << 64) - 1)
+SMALL = st.integers(0, (1 << 32) - 1)
+FLOATS = st.floats(0, 1, width=32)
+TIMINGS = st.lists(st.builds(StageTiming, stage_index=SMALL, compute_us=SMALL), max_size=3).map(tuple)
+SAMPLINGS = st.builds(
+    Sampling,
+    temperature=FLOATS,
+    top_k=st.integers(0, 1 << 20),
+    top_p=st.floats(0.5, 1, width=32),
+    min_p=FLOATS,
+    repetition_penalty=st.floats(0.5, 2, width=32),
+    seed=NUMBERS,
+    penalised=st.lists(SMALL, max_size=4).map(tuple),
+    return_logits=st.booleans(),
+)
+SPANS = st.builds(
+    Span,
+    sequence=NUMBERS,
+    start=st.integers(0, 1 << 20),
+    count=st.integers(1, 4),
+    pages=st.lists(
+        st.builds(PageRun, first=st.integers(0, 1 << 23), count=st.integers(1, 1 << 23)), min_size=1, max_size=3
+    ).map(tuple),
+    sampling=st.none() | SAMPLINGS,
+)
+
+
+def tensor(dtype: str, *shape: int) -> TensorBytes:
+    return TensorBytes(dtype=dtype, shape=shape, data=bytes(math.prod(shape) * DTYPE_BYTES[dtype]))
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    spans = tuple(draw(st.lists(SPANS, min_size=1, max_size=3)))
+    rows = sum(span.count for span in spans)
+    shape = draw(st.sampled_from([(rows,), (rows, 8)]))
+    dtype = draw(st.sampled_from(list(DTYPE_BYTES)))
+    return Frame(
+        epoch=draw(NUMBERS), step=draw(NUMBERS), spans=spans, tensor=tensor(dtype, *shape), timings=draw(TIMINGS)
+    )
+
+
+@given(frames())
+@settings(max_examples=60, deadline=None)
+def test_a_frame_comes_back_as_it_was(told: Frame) -> None:
+    message = ring_pb2.ForwardMessage.FromString(frame_to_message(told).SerializeToString())
+    assert frame_from_message(message.frame) == told
+
+
+@given(NUMBERS, NUMBERS, st.lists(st.tuples(NUMBERS, SMALL, st.booleans()), max_size=3), TIMINGS)
+@settings(max_examples=60, deadline=None)
+def test_a_result_comes_back_as_it_was(
+    epoch: int, step: int, sampled: list[tuple[int, int, bool]], timings: tuple[StageTiming, ...]
+) -> None:
+    tokens = tuple(
+        SampledToken(sequence=sequence, token_id=token_id, logits=tensor("float32", 5) if logits else None)
+        for sequence, token_id, logits in sampled
+    )
+    told = StepResult(epoch=epoch, step=step, sampled=tokens, timings=timings)
+    assert result_from_message(ring_pb2.StepResult.FromString(result_to_message(told).SerializeToString())) == told
+
+
+def test_a_hello_comes_back_as_it_was() -> None:
+    told = Hello(wire_version=1, epoch=2, plan_key=b"k" * 16, model_digest="d", stage_index=3, sender="a")
+    assert hello_from_message(hello_to_message(told)) == told
+    with pytest.raises(ProtocolError, match="sender"):
+        hello_from_message(ring_pb2.Hello(sender="a\nb"))
+
+
+GOOD: dict[str, Any] = {
+    "epoch": 1,
+    "step": 1,
+    "spans": [{"sequence": 1, "start": 0, "count": 2, "pages": [{"first": 0, "count": 1}]}],
+    "tensor": {"dtype": "int32", "shape": [2], "data": bytes(8)},
+}
+GOOD_SPAN: dict[str, Any] = GOOD["spans"][0]
+
+
+def span(**change: Any) -> dict[str, Any]:
+    return {"spans": [{**GOOD_SPAN, **change}]}
+
+
+def test_the_frame_that_the_bad_ones_are_made_of_is_good() -> None:
+    assert frame_from_message(ring_pb2.Frame(**GOOD)).rows == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"spans": []}, "needs spans"),
+        (span(pages=[]), "needs pages"),
+        (span(count=0), "span out of range"),
+        (span(count=3), "3 rows"),
+        (span(start=(1 << 32) - 1), "span out of range"),
+        (span(pages=[{"first": (1 << 32) - 1, "count": 1}]), "page run"),
+        (span(pages=[{"first": 1, "count": 0}]), "page run"),
+        (span(sampling={"temperature": math.nan, "top_p": 1, "repetition_penalty": 1}), "temperature"),
+        (span(sampling={"top_p": 0, "repetition_penalty": 1}), "top_p"),
+        (span(sampling={"top_p": 1, "repetition_penalty": math.inf}), "repetition_penalty"),
+        ({"tensor": {"dtype": "int32", "shape": [2], "data": bytes(7)}}, "7 bytes"),
+        ({"tensor": {"dtype": "int32", "shape": [2, 0], "data": b""}}, "shape"),
+        ({"tensor": {"dtype": "int32", "shape": [1] * 5, "data": bytes(4)}}, "shape"),
+        ({"tensor": {"dtype": "int32", "shape": [1 << 31, 1 << 31], "data": b""}}, "dtype and shape say"),
+        ({"tensor": {"dtype": "float64", "shape": [1], "data": bytes(8)}}, "float64"),
+        ({"tensor": {}}, "dtype"),
+    ],
+)
+def test_a_frame_that_cannot_be_is_a_protocol_error(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        frame_from_message(ring_pb2.Frame(**{**GOOD, **change}))
+
+
+@given(st.binary(max_size=80))
+@settings(max_examples=200, deadline=None)
+def test_junk_is_a_frame_or_a_protocol_error(junk: bytes) -> None:
+    for message_class, read in ((ring_pb2.Frame, frame_from_message), (ring_pb2.StepResult, result_from_message)):
+        try:
+            message = message_class.FromString(junk)
+        except DecodeError:
+            continue
+        try:
+            read(message)  # type: ignore[operator]  # each reads its own message
+        except ProtocolError:
+            continue
+
+
+def test_logits_of_a_wrong_size_are_a_protocol_error() -> None:
+    sampled = {"sequence": 1, "token_id": 1, "logits": {"dtype": "float32", "shape": [2], "data": b"x"}}
+    with pytest.raises(ProtocolError, match="step result"):
+        result_from_message(ring_pb2.StepResult(epoch=1, step=1, sampled=[sampled]))

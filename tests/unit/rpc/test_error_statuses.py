@@ -1,0 +1,155 @@
+"""Errors as statuses, over a real call: class, sentence, node and remedy survive; what gRPC says by itself is named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf.message import DecodeError
+
+from layerline import errors
+from layerline.errors import ERRORS, LayerlineError, NodeHeldError
+from layerline.rpc.channels import make_server, open_channel
+from layerline.rpc.status import (
+    DETAIL_KEY,
+    MAX_TEXT_LENGTH,
+    call_failure,
+    detail_from_error,
+    error_from_detail,
+    error_from_rpc,
+    stream_handler,
+    unary_handler,
+)
+from layerline.rpc.v1 import common_pb2, node_pb2, node_pb2_grpc
+
+DEADLINE_S = 20.0
+
+
+class Failing(node_pb2_grpc.NodeServicer):
+    """Fails with what it is told to; `left` is set once the generator of a stream was closed."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+        self.left = asyncio.Event()
+
+    @unary_handler
+    async def Describe(self, request: Any, context: Any) -> node_pb2.NodeFacts:  # noqa: N802
+        raise self.failure
+
+    @stream_handler
+    async def OpenModel(self, request: Any, context: Any) -> AsyncGenerator[Any, None]:  # noqa: N802
+        try:
+            while True:
+                yield node_pb2.OpenModelEvent(card_chunk=b"x")
+                if not request.model:
+                    raise self.failure
+        finally:
+            self.left.set()
+
+
+@asynccontextmanager
+async def stub_of(service: Failing) -> AsyncIterator[node_pb2_grpc.NodeStub]:
+    server = make_server()
+    node_pb2_grpc.add_NodeServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with asyncio.timeout(DEADLINE_S), open_channel(f"127.0.0.1:{port}") as channel:
+            yield node_pb2_grpc.NodeStub(channel)
+    finally:
+        await server.stop(None)
+
+
+async def described(failure: Exception) -> LayerlineError:
+    async with stub_of(Failing(failure)) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await stub.Describe(node_pb2.DescribeRequest())
+    return error_from_rpc(raised.value, peer="node b at 10.0.0.2:1", node="b")
+
+
+async def test_every_class_survives_the_wire() -> None:
+    assert len(ERRORS) > 25
+    for code, cls in ERRORS.items():
+        told = cls("It broke.", node="kitchen", remedy="Mend it.")
+        async with stub_of(Failing(told)) as stub:
+            call = stub.OpenModel(node_pb2.OpenModelRequest())
+            with pytest.raises(grpc.aio.AioRpcError):
+                [_ async for _ in call]
+            heard = await call_failure(call, peer="node b", node="b")
+        assert type(heard) is cls
+        assert (heard.code, heard.message, heard.node, heard.remedy) == (code, "It broke.", "kitchen", "Mend it.")
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "模"])
+async def test_the_longest_sentences_arrive_whole(letter: str) -> None:
+    text = letter * MAX_TEXT_LENGTH
+    heard = await described(NodeHeldError(text, node=letter * 256, remedy=text))
+    assert type(heard) is NodeHeldError
+    assert (heard.message, heard.remedy, heard.node) == (text, text, letter * 256)
+
+
+async def test_longer_sentences_are_cut_and_halves_of_characters_replaced() -> None:
+    heard = await described(NodeHeldError("\udcff" + "x" * 2 * MAX_TEXT_LENGTH, remedy="caf\udce9"))
+    assert type(heard) is NodeHeldError
+    assert heard.message == "?" + "x" * (MAX_TEXT_LENGTH - 1)
+    assert heard.remedy == "caf?"
+
+
+async def test_what_no_handler_expected_is_an_internal_error(caplog: pytest.LogCaptureFixture) -> None:
+    heard = await described(ZeroDivisionError("by nought"))
+    assert type(heard) is errors.InternalError
+    assert "by nought" in heard.message
+    assert "report it" in heard.remedy
+    assert "by nought" in caplog.text
+
+
+async def test_bytes_that_are_no_message_are_the_peers_fault() -> None:
+    assert type(await described(DecodeError("Wire format was corrupt"))) is errors.ProtocolError
+
+
+async def test_the_generator_of_a_stream_is_closed_with_its_call() -> None:
+    service = Failing(ValueError())
+    async with stub_of(service) as stub:
+        call = stub.OpenModel(node_pb2.OpenModelRequest(model="endless"))
+        await call.read()
+        call.cancel()
+        await service.left.wait()
+
+
+@pytest.mark.parametrize(
+    ("code", "cls", "words"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, errors.NodeLostError, "node b at 10.0.0.2:1 is gone (Connection refused)"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, errors.DeadlineError, "did not answer in time"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.ProtocolError, "too large"),
+        (grpc.StatusCode.UNIMPLEMENTED, errors.ProtocolError, "UNIMPLEMENTED"),
+        (grpc.StatusCode.CANCELLED, errors.ProtocolError, "CANCELLED"),
+    ],
+)
+@pytest.mark.parametrize("metadata", [(), ((DETAIL_KEY, b"\xff\xff"),), (("other", "x"),)])
+def test_a_status_without_detail_is_named_by_its_code(
+    code: grpc.StatusCode, cls: type[LayerlineError], words: str, metadata: tuple[tuple[str, Any], ...]
+) -> None:
+    details = "connections to all backends failing: 10.0.0.2:1: Connection refused"
+    failure = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*metadata), details)
+    heard = error_from_rpc(failure, peer="node b at 10.0.0.2:1", node="b")
+    assert type(heard) is cls
+    assert words in heard.message
+    assert heard.node == "b"
+
+
+def test_an_unknown_code_of_a_newer_peer_keeps_its_sentence() -> None:
+    heard = error_from_detail(common_pb2.ErrorDetail(code="from_the_future", message="It is new.", node="b"))
+    assert type(heard) is LayerlineError
+    assert (str(heard), heard.node) == ("It is new.", "b")
+
+
+def test_a_detail_is_the_error() -> None:
+    error = NodeHeldError("Held.", node="b", remedy="Wait.")
+    again = error_from_detail(detail_from_error(error))
+    assert (type(again), again.message, again.node, again.remedy) == (NodeHeldError, "Held.", "b", "Wait.")
