@@ -11,13 +11,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zeroconf import IPVersion, ServiceStateChange, Zeroconf
-from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
+from zeroconf import ServiceStateChange, Zeroconf
+from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from layerline.calls import HOW_TO_START
 from layerline.errors import NoCoordinatorError, WireVersionError
 from layerline.interfaces import usable_addresses
 from layerline.mdns import COORDINATOR_TYPE, CoordinatorAdvert
+from layerline.mdns_sockets import browse, open_zeroconf
 from layerline.version import WIRE_VERSION
 
 MAX_SERVICES = 64  # more than that is no LAN of ours but somebody's flood
@@ -43,7 +44,7 @@ async def search_coordinators(timeout_s: float, enough: Callable[[CoordinatorAdv
     searched = tuple(str(address) for address in usable_addresses())
     search = _Search(enough)
     try:
-        zeroconf = _open_zeroconf()
+        zeroconf = open_zeroconf()
     except OSError as error:
         log.warning("mDNS cannot be used: %s", error)
         return Found(adverts=(), searched=searched)
@@ -87,7 +88,7 @@ class _Search:
         self._resolving: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, zeroconf: AsyncZeroconf, timeout_s: float) -> None:
-        browser = AsyncServiceBrowser(zeroconf.zeroconf, COORDINATOR_TYPE, handlers=[self._on_change])
+        browser = browse(zeroconf, COORDINATOR_TYPE, self._on_change)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._done.wait()
@@ -117,10 +118,3 @@ class _Search:
         self.adverts.append(advert)
         if self._enough(advert):
             self._done.set()
-
-
-def _open_zeroconf() -> AsyncZeroconf:
-    try:
-        return AsyncZeroconf(ip_version=IPVersion.All)
-    except OSError:  # a machine without IPv6
-        return AsyncZeroconf(ip_version=IPVersion.V4Only)

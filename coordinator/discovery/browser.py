@@ -18,7 +18,7 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from layerline.interfaces import InterfaceAddress, usable_addresses
 from layerline.mdns import SERVICE_TYPE, Advert
-from layerline.mdns_sockets import open_zeroconf
+from layerline.mdns_sockets import browse, open_zeroconf
 
 MAX_SERVICES = 256  # more than any LAN has nodes: beyond is somebody's flood
 MAX_REASONS = 8
@@ -88,7 +88,7 @@ class Browser:
             self.failure = str(error)
             return self
         self.searched = tuple(str(address) for address in self._list_addresses())
-        self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._on_change])
+        self._browser = browse(self._zeroconf, SERVICE_TYPE, self._on_change)
         return self
 
     async def __aexit__(
