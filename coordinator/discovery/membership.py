@@ -15,7 +15,9 @@ from layerline.mdns import Advert
 from layerline.reports import NodeReport
 from layerline.version import WIRE_VERSION
 
-QUIET_S = 0.9  # nodes are complete once none new has appeared for so long; the slowest take 0.3 s to answer
+# Nodes are complete once none new has appeared for so long: one that has just said its name says it again only after
+# a second. Commands look for a coordinator for 1.5 s anyway.
+QUIET_S = 1.3
 NONE_FOUND_S = 3.0
 LONGEST_S = 10.0  # of one search, whatever is still awaited
 ASK_AGAIN_S = 0.5
