@@ -5,12 +5,13 @@ Owns the checks of a frame against what a stage has loaded. Epoch and step are c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 
 from layerline.errors import ProtocolError
-from layerline.frames import Frame, Span
+from layerline.frames import Frame, PageRun, Span
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 
@@ -23,7 +24,7 @@ def check_frame(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
     _check_tensor(frame, stage, model)
     for span in frame.spans:
         _check_pages(frame, span, stage)
-    _check_apart(frame)
+    _check_apart(frame, stage)
     if stage.last_layer == model.layers - 1:
         _check_penalised(frame, model)
 
@@ -50,14 +51,51 @@ def _check_pages(frame: Frame, span: Span, stage: StageSpec) -> None:
     _require(capacity >= end, frame, covers)
 
 
-def _check_apart(frame: Frame) -> None:
-    """No sequence comes twice, and no page is named twice."""
+def _check_apart(frame: Frame, stage: StageSpec) -> None:
+    """No sequence comes twice, nor a page within one; a page that a span writes is named by no other span.
+
+    Pages that nobody writes in this frame may be shared: that is how sequences have a prefix in common.
+    """
     sequences = [span.sequence for span in frame.spans]
     _require(len(set(sequences)) == len(sequences), frame, "has two spans of one sequence")
-    runs = sorted((run.first, run.count, span.sequence) for span in frame.spans for run in span.pages)
-    for (first, count, one), (next_first, _, other) in pairwise(runs):
-        shared = f"names page {next_first} both for sequence {one} and for sequence {other}"
-        _require(first + count <= next_first, frame, shared)
+    spans_naming = np.zeros(stage.pages, np.int32)
+    for span in frame.spans:
+        _check_distinct(frame, span)
+        for run in span.pages:
+            spans_naming[run.first : run.first + run.count] += 1
+    for span in frame.spans:
+        for run in _written(span, stage.page_tokens):
+            if spans_naming[run.first : run.first + run.count].max() > 1:
+                raise _shared(frame, span, run)
+
+
+def _check_distinct(frame: Frame, span: Span) -> None:
+    for run, following in pairwise(sorted(span.pages, key=lambda run: run.first)):
+        twice = f"names page {following.first} twice for sequence {span.sequence}"
+        _require(run.first + run.count <= following.first, frame, twice)
+
+
+def _written(span: Span, page_tokens: int) -> Iterator[PageRun]:
+    """Those of the span's pages that get its rows."""
+    begin, end = span.start // page_tokens, -(-(span.start + span.count) // page_tokens)
+    index = 0  # of the run's first page among the sequence's
+    for run in span.pages:
+        first, last = max(begin, index), min(end, index + run.count)
+        if first < last:
+            yield PageRun(first=run.first + first - index, count=last - first)
+        index += run.count
+
+
+def _shared(frame: Frame, writer: Span, written: PageRun) -> ProtocolError:
+    page, other = next(
+        (max(run.first, written.first), span.sequence)
+        for span in frame.spans
+        if span is not writer
+        for run in span.pages
+        if run.first < written.first + written.count and written.first < run.first + run.count
+    )
+    what = f"writes page {page} for sequence {writer.sequence} and names it for sequence {other}"
+    return ProtocolError(f"Step {frame.step} {what}.", remedy=REMEDY)
 
 
 def _check_penalised(frame: Frame, model: ModelSpec) -> None:

@@ -136,6 +136,22 @@ def test_pages_that_others_have_used_change_nothing(case_of: functools.partial[C
     np.testing.assert_allclose(logits_of(drawn), case.expected[len(PROMPT) - 1], atol=TOLERANCE, rtol=0)
 
 
+def test_sequences_that_share_the_pages_of_a_prefix(case_of: functools.partial[Case]) -> None:
+    """The first writes them; then all go on from there in one step, each on pages of its own."""
+    case = case_of("qwen2")
+    chain = case.model.chain(2)
+    shared = [7, 2]
+    chain.step(Rows(token_ids=TOKENS[:8], pages=pages_of(shared), sampling=None))
+    lengths = {1: 9, 2: 11, 3: 12}
+    rows = [
+        Rows(token_ids=TOKENS[8:end], start=8, pages=pages_of([*shared, 20 + sequence]), sequence=sequence)
+        for sequence, end in lengths.items()
+    ]
+    for drawn in chain.step(*rows):
+        expected = case.expected[lengths[drawn.sequence] - 1]
+        np.testing.assert_allclose(logits_of(drawn), expected, atol=TOLERANCE, rtol=0)
+
+
 def test_page_sizes_and_spare_pages_change_nothing(case_of: functools.partial[Case]) -> None:
     case = case_of("llama")
     for page_tokens in (1, 3, 64):

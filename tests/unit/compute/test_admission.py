@@ -42,6 +42,8 @@ FIRST = StageSpec(
 )
 LAST = dataclasses.replace(FIRST, first_layer=2, last_layer=3)
 TWO_PAGES = pages_of([0, 1])
+RUN = (PageRun(first=3, count=3),)
+SHARED = "writes page {page} for sequence {writer} and names it for sequence {other}"
 
 
 def rows(count: int = 1, start: int = 0, *, pages: tuple[PageRun, ...] = TWO_PAGES, sequence: int = 1) -> Rows:
@@ -61,6 +63,13 @@ def test_good_frames_pass() -> None:
     check_frame(frame_of(rows(1, 7)), FIRST, MODEL)
 
 
+def test_pages_that_are_only_read_may_be_shared() -> None:
+    one, other = pages_of([5, 6, 1]), (PageRun(first=5, count=4),)
+    check_frame(frame_of(rows(1, 8, pages=one), rows(4, 8, pages=other, sequence=2)), FIRST, MODEL)
+    spare = (PageRun(first=0, count=2), PageRun(first=8, count=1))
+    check_frame(frame_of(rows(1, 4, pages=spare), rows(1, 8, pages=other, sequence=2)), FIRST, MODEL)
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
@@ -68,8 +77,11 @@ def test_good_frames_pass() -> None:
         (frame_of(rows(1, 8)), "pages for 8 positions of sequence 1, which now has 9"),
         (frame_of(rows(pages=pages_of([0, 10]))), "names page 10 for sequence 1, but the pool ends at 9"),
         (frame_of(rows(pages=(PageRun(first=3, count=8),))), "names page 10"),
-        (frame_of(rows(), rows(pages=pages_of([1]), sequence=2)), "page 1 both for sequence 1 and for sequence 2"),
-        (frame_of(rows(pages=pages_of([4, 4]))), "page 4 both for sequence 1 and for sequence 1"),
+        (frame_of(rows(pages=pages_of([4, 4]))), "names page 4 twice for sequence 1"),
+        (frame_of(rows(1, 4), rows(pages=pages_of([1]), sequence=2)), SHARED.format(page=1, writer=1, other=2)),
+        (frame_of(rows(pages=pages_of([1])), rows(1, 4, sequence=2)), SHARED.format(page=1, writer=1, other=2)),
+        (frame_of(rows(1, 4, pages=RUN), rows(1, 8, pages=RUN, sequence=2)), SHARED.format(page=4, writer=1, other=2)),
+        (frame_of(rows(5, pages=RUN), rows(1, pages=pages_of([4]), sequence=2)), "page 4 for sequence 1 and names"),
         (frame_of(rows(), rows(pages=pages_of([5]))), "two spans of one sequence"),
         (frame_of(Rows(token_ids=[100])), "token ids outside 0 to 99"),
         (frame_of(Rows(token_ids=[3, -1])), "token ids outside 0 to 99"),
