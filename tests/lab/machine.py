@@ -9,8 +9,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
+
 from tests.lab import network
-from tests.lab.process import Finished, Process
+from tests.lab.process import Finished, Process, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUN_DEADLINE_S = 60.0
@@ -98,6 +100,7 @@ class Machine:
         try:
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
+            wait_until(lambda: all(map(_is_stopped, pids)), f"freezing of {self.name}", deadline_s=REAP_DEADLINE_S)
             yield
         finally:
             for pid in pids:
@@ -110,3 +113,7 @@ class Machine:
         for process in self._started:
             process.wait(deadline_s=REAP_DEADLINE_S)
         self._started.clear()
+
+
+def _is_stopped(pid: int) -> bool:
+    return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)

@@ -15,14 +15,20 @@ from tests.lab.process import Process
 
 MEMORY = "300MiB"  # the whole of SmolLM2 needs 350 MiB, half of it 215 MiB
 WORKER = "node.worker"
+PORT = 7355
 
 
 class TwoNodes:
-    """Machines `a`, `b` and `desk`, and the daemons on the first two by name."""
+    """Machines `a`, `b` and `desk`, and the daemons on the first two by name.
+
+    `by_address` are options that name both nodes, for where finding them is not the matter: it is faster.
+    """
 
     def __init__(self, lab: Lab) -> None:
         self.a, self.b, self.desk = lab["a"], lab["b"], lab["desk"]
         self.daemons: dict[str, Process] = {}
+        addresses = [f"{machine.ipv4}:{PORT}" for machine in (self.a, self.b)]
+        self.by_address = ("--no-mdns", *(word for address in addresses for word in ("--node", address)))
 
     def start(self, machine: Machine) -> None:
         """Starts the node of `machine`, or starts it anew after all that was on the machine is ended."""

@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
 from layerline.version import WIRE_VERSION
 from tests.lab.asking import ANSWER, answered, ask, nodes_seen
-from tests.lab.two_nodes import TwoNodes
+from tests.lab.two_nodes import PORT, TwoNodes
 
-PORT = 7355
 UP_DEADLINE_S = 20.0
 LISTENING = "0A"  # in the tables of /proc
 SEND = """
@@ -21,24 +19,23 @@ import socket, sys
 host, port, junk = sys.argv[1:]
 socket.create_connection((host, int(port)), 5).sendall(bytes.fromhex(junk))
 """
-JUNK = {
-    "a web page is asked for": b"GET / HTTP/1.1\r\nHost: node\r\n\r\n",
-    "TLS is begun": bytes.fromhex("1603010200010001fc0303") + b"\0" * 64,
-    "noise": random.Random(1).randbytes(4096),
-    "HTTP/2 goes wrong after its preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + random.Random(2).randbytes(512),
-    "nothing follows": b"",
-}
+JUNK = (
+    b"",
+    b"GET / HTTP/1.1\r\nHost: node\r\n\r\n",
+    bytes.fromhex("1603010200010001fc0303") + b"\0" * 64,  # the beginning of TLS
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + random.Random(1).randbytes(512),
+    random.Random(2).randbytes(4096),
+)
 
 
-@pytest.mark.parametrize("junk", JUNK)
-def test_junk_on_control_and_data_ports(cluster: TwoNodes, junk: str) -> None:
-    answered(ask(cluster.desk))
+def test_junk_on_control_and_data_ports(cluster: TwoNodes) -> None:
+    answered(ask(cluster.desk, *cluster.by_address))
     workers = cluster.workers()
-    for port in (PORT, _data_port(cluster.worker(cluster.a))):
-        assert (
-            cluster.desk.run([sys.executable, "-c", SEND, cluster.a.ipv4, str(port), JUNK[junk].hex()]).exit_code == 0
-        )
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    for junk in JUNK:
+        for port in (PORT, _data_port(cluster.worker(cluster.a))):
+            words = [sys.executable, "-c", SEND, cluster.a.ipv4, str(port), junk.hex()]
+            assert cluster.desk.run(words).exit_code == 0
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
     assert cluster.workers() == workers
 
 

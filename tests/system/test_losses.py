@@ -28,55 +28,55 @@ def whole(cluster: TwoNodes) -> Iterator[None]:
 
 
 def test_a_killed_worker_of_the_first_stage(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.worker(cluster.a).kill()
     assert_lost(prompt, "a")
     assert cluster.daemons["a"].running
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
 def test_a_killed_worker_of_the_last_stage(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.worker(cluster.b).kill()
     assert_lost(prompt, "b")
     assert cluster.daemons["b"].running
 
 
 def test_a_killed_daemon(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.daemons["b"].kill()
     assert_lost(prompt, "b")
     wait_until(lambda: not cluster.b.pids(), "end of the worker whose daemon was killed", deadline_s=LOST_DEADLINE_S)
     assert cluster.daemons["a"].running
     cluster.start(cluster.b)
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
 def test_a_frozen_worker(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.worker(cluster.a).suspend()
     assert_lost(prompt, "a")
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
 def test_a_frozen_machine(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     with cluster.b.frozen():
         assert_lost(prompt, "b")
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
 def test_an_unplugged_cable(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.b.unplug()
     assert_lost(prompt, "b")
     cluster.b.plug()
     wait_until(lambda: set(nodes_seen(cluster.desk)) == {"a", "b"}, "return of b", deadline_s=BACK_DEADLINE_S)
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
 def test_a_node_that_is_told_to_end(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.daemons["a"].terminate()
     assert "shutting down" in assert_lost(prompt, "a").stderr
     assert cluster.daemons["a"].wait(deadline_s=DRAIN_DEADLINE_S).exit_code == 0
@@ -84,11 +84,11 @@ def test_a_node_that_is_told_to_end(cluster: TwoNodes) -> None:
 
 
 def test_a_coordinator_that_is_killed_leaves_the_nodes_free(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     workers = cluster.workers()
     prompt.kill()
     assert prompt.wait(deadline_s=LOST_DEADLINE_S).exit_code == -signal.SIGKILL
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
     assert cluster.workers() == workers
 
 

@@ -33,7 +33,7 @@ def test_one_byte_of_a_tensor_is_other(cluster: TwoNodes, own_copy: Path) -> Non
         file.seek(-1, 1)
         file.write(bytes([byte ^ 1]))
     workers = cluster.workers()
-    refused = ask(cluster.desk)
+    refused = ask(cluster.desk, *cluster.by_address)
     assert refused.exit_code == 4
     assert TENSOR in refused.stderr
     assert "node b" in refused.stderr
@@ -44,7 +44,7 @@ def test_a_truncated_file(cluster: TwoNodes, own_copy: Path) -> None:
     with open(own_copy, "r+b") as file:
         file.truncate(own_copy.stat().st_size - 1000)
     workers = cluster.workers()
-    refused = ask(cluster.desk)
+    refused = ask(cluster.desk, *cluster.by_address)
     assert refused.exit_code == 4
     assert "truncated" in refused.stderr
     assert "node b" in refused.stderr.casefold()
@@ -52,7 +52,7 @@ def test_a_truncated_file(cluster: TwoNodes, own_copy: Path) -> None:
 
 
 def test_the_right_file_is_taken_again(cluster: TwoNodes, own_copy: Path) -> None:
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
 def _tensor_offset(path: Path) -> int:

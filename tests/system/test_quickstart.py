@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,19 +66,12 @@ def test_ctrl_c_in_mid_answer(machine: Machine) -> None:
     assert_nothing_left(machine)
 
 
-def test_ctrl_c_while_the_nodes_start(machine: Machine) -> None:
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_being_ended_while_the_nodes_start(machine: Machine, number: signal.Signals, exit_code: int) -> None:
     running = quickstart(machine, *LONG)
     wait_until(lambda: bool(started_nodes(machine)), "a node", deadline_s=DEADLINE_S)
-    running.interrupt()
-    assert_ended(running.wait(deadline_s=END_DEADLINE_S), 130)
-    assert_nothing_left(machine)
-
-
-def test_being_told_to_end(machine: Machine) -> None:
-    running = quickstart(machine, *LONG)
-    running.wait_for_output(r"\w+ \w+", deadline_s=DEADLINE_S)
-    running.terminate()
-    assert_ended(running.wait(deadline_s=END_DEADLINE_S), 143)
+    running.signal(number)
+    assert_ended(running.wait(deadline_s=END_DEADLINE_S), exit_code)
     assert_nothing_left(machine)
 
 

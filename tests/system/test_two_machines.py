@@ -8,9 +8,8 @@ import signal
 import pytest
 
 from tests.lab.asking import ANSWER, MODEL, answered, ask, begin_long_answer, nodes_seen
-from tests.lab.two_nodes import TwoNodes
+from tests.lab.two_nodes import PORT, TwoNodes
 
-PORT = 7355
 END_DEADLINE_S = 15.0
 
 
@@ -51,19 +50,19 @@ def test_nodes_are_listed_with_every_address(cluster: TwoNodes) -> None:
 def test_leaving_in_mid_answer_frees_both_nodes_at_once(
     cluster: TwoNodes, number: signal.Signals, exit_code: int
 ) -> None:
-    prompt = begin_long_answer(cluster.desk)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     workers = cluster.workers()
     prompt.signal(number)
     finished = prompt.wait(deadline_s=END_DEADLINE_S)
     assert finished.exit_code == exit_code
     assert "Traceback" not in finished.stderr
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
     assert cluster.workers() == workers
 
 
 def test_a_second_coordinator_is_told_who_holds_the_nodes(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk)
-    refused = ask(cluster.a)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
+    refused = ask(cluster.a, *cluster.by_address)
     assert refused.exit_code == 6
     assert "held by" in refused.stderr
     assert cluster.desk.ipv4 in refused.stderr
@@ -73,27 +72,29 @@ def test_a_second_coordinator_is_told_who_holds_the_nodes(cluster: TwoNodes) -> 
 
 
 def test_an_unknown_model_is_answered_with_the_nearest(cluster: TwoNodes) -> None:
-    refused = ask(cluster.desk, model="SmolLM2-135M-Instrukt")
+    refused = ask(cluster.desk, *cluster.by_address, model="SmolLM2-135M-Instrukt")
     assert refused.exit_code == 4
     assert MODEL in refused.stderr
     assert refused.stdout == ""
 
 
 def test_a_prompt_longer_than_the_context(cluster: TwoNodes) -> None:
-    refused = ask(cluster.desk, text="sea " * 9_000)
+    refused = ask(cluster.desk, *cluster.by_address, text="sea " * 9_000)
     assert refused.exit_code == 7
     assert "8192" in refused.stderr
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
 def test_a_model_that_does_not_fit(cluster: TwoNodes) -> None:
-    refused = cluster.desk.run(["layerline", "plan", MODEL, "--dtype", "float32", "--context", "8192"])
+    refused = cluster.desk.run(
+        ["layerline", "plan", MODEL, "--dtype", "float32", "--context", "8192", *cluster.by_address]
+    )
     assert refused.exit_code == 5
     assert "a 300 MiB, b 300 MiB" in refused.stderr
 
 
 def test_layers_by_hand_with_a_gap(cluster: TwoNodes) -> None:
-    refused = ask(cluster.desk, "--layers", "a=0-10,b=15-29")
+    refused = ask(cluster.desk, *cluster.by_address, "--layers", "a=0-10,b=15-29")
     assert refused.exit_code == 5
     assert "11" in refused.stderr
 
