@@ -2,7 +2,7 @@
 
 Used by the coordinator (to stage 0, from the last stage) and by every stage (to the next one). The other
 ends are served by the worker's `Ring` service. A frame link watches its call, so that a neighbour's end is
-known at once and not only at the next frame.
+known at once and not only at the next frame, and with what the neighbour said of it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import TypeVar
 import grpc
 import grpc.aio
 
-from layerline.errors import DeadlineError, LayerlineError, NodeLostError, NodeUnreachableError
+from layerline.errors import DeadlineError, LayerlineError, NodeLostError, NodeUnreachableError, ProtocolError
 from layerline.frames import Frame, Hello, StepResult
-from layerline.rpc.channels import open_channel
+from layerline.rpc.channels import MAX_MESSAGE_BYTES, open_channel
 from layerline.rpc.convert_frames import frame_to_message, hello_to_message, result_from_message
-from layerline.rpc.status import call_failure, connection_failure, error_from_rpc
+from layerline.rpc.status import call_failure, connection_failure, error_from_detail, error_from_rpc, has_detail
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
 
 DIAL_DEADLINE_S = 4.0  # for one address, the greeting included
+DIAL_ALL_DEADLINE_S = 20.0  # for all of them; under what a daemon gives its worker to take its place
 SEND_DEADLINE_S = 60.0  # how long a neighbour may take no frame
 OnBroken = Callable[[LayerlineError], None]
 ForwardCall = grpc.aio.StreamStreamCall[ring_pb2.ForwardMessage, ring_pb2.Accepted]
@@ -37,7 +38,7 @@ class FrameSender:
         self.address = address
         self._channel = channel
         self._call = call
-        self._watcher: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[LayerlineError] | None = None
 
     @classmethod
     async def dial(cls, addresses: Sequence[str], hello: Hello, *, node: str, on_broken: OnBroken) -> FrameSender:
@@ -52,8 +53,11 @@ class FrameSender:
             try:
                 call: ForwardCall = ring_pb2_grpc.RingStub(channel).Forward()
                 await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello)))
-                if await call.read() is grpc.aio.EOF:
+                answer = await call.read()
+                if not isinstance(answer, ring_pb2.Accepted):
                     raise NodeLostError(f"Node {node} at {address} ended the link.", node=node)
+                if answer.HasField("error"):
+                    raise error_from_detail(answer.error)
             except BaseException:
                 await channel.close()
                 raise
@@ -65,14 +69,18 @@ class FrameSender:
 
     async def send(self, item: Frame) -> None:
         """Hands a frame to the stage; waits while the stage is behind."""
+        message = frame_to_message(item)
+        if message.ByteSize() > MAX_MESSAGE_BYTES:
+            raise ProtocolError(f"A frame of {message.ByteSize()} bytes is too large to send.", node=self.node)
         try:
             async with asyncio.timeout(SEND_DEADLINE_S):
-                await self._call.write(frame_to_message(item))
+                await self._call.write(message)
         except TimeoutError:
-            message = f"Node {self.node} took no frame for {SEND_DEADLINE_S:.0f} s."
-            raise DeadlineError(message, node=self.node, remedy="Check that the machine is not overloaded.") from None
+            text = f"Node {self.node} took no frame for {SEND_DEADLINE_S:.0f} s."
+            raise DeadlineError(text, node=self.node, remedy="Check that the machine is not overloaded.") from None
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            raise await self._failure() from None
+            assert self._watcher is not None
+            raise await asyncio.shield(self._watcher) from None
 
     async def close(self) -> None:
         """Ends the link; the stage sees it end at once."""
@@ -81,11 +89,19 @@ class FrameSender:
         self._call.cancel()
         await self._channel.close()
 
-    async def _watch(self, on_broken: OnBroken) -> None:
-        await self._call.code()
-        on_broken(await self._failure())
+    async def _watch(self, on_broken: OnBroken) -> LayerlineError:
+        error = await self._ending()
+        on_broken(error)
+        return error
 
-    async def _failure(self) -> LayerlineError:
+    async def _ending(self) -> LayerlineError:
+        """What ends the link, once something does."""
+        try:
+            last_word = await self._call.read()
+        except grpc.aio.AioRpcError:
+            last_word = grpc.aio.EOF
+        if isinstance(last_word, ring_pb2.Accepted):
+            return error_from_detail(last_word.error)
         return await call_failure(self._call, peer=f"node {self.node} at {self.address}", node=self.node)
 
 
@@ -135,15 +151,16 @@ async def _first_that_answers(
     addresses: Sequence[str], node: str, open_link: Callable[[str], Awaitable[Opened]]
 ) -> Opened:
     said: list[str] = []
+    deadline_s = min(DIAL_DEADLINE_S, DIAL_ALL_DEADLINE_S / len(addresses))
     for address in addresses:
         try:
-            async with asyncio.timeout(DIAL_DEADLINE_S):
+            async with asyncio.timeout(deadline_s):
                 return await open_link(address)
         except TimeoutError:
-            said.append(f"{address}: no answer in {DIAL_DEADLINE_S:.0f} s")
+            said.append(f"{address}: no answer in {deadline_s:.1f} s")
         except grpc.aio.AioRpcError as failure:
             error = error_from_rpc(failure, peer=f"node {node} at {address}", node=node)
-            if not isinstance(error, NodeLostError):
+            if has_detail(failure) or not isinstance(error, NodeLostError):
                 raise error from None  # it answered, and refused
             said.append(f"{address}: {connection_failure(failure.details())}")
     raise NodeUnreachableError(

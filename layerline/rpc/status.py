@@ -24,6 +24,9 @@ from layerline.rpc.v1 import common_pb2
 DETAIL_KEY = "layerline-error-bin"
 MAX_TEXT_LENGTH = 4_000  # of a sentence in an ErrorDetail; see MAX_METADATA_BYTES of layerline.rpc.channels
 MAX_NODE_LENGTH = 256
+
+# The status that grpc.aio makes up when a call ends during a write; the peer's own is lost then.
+WRITE_FAILED = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 MAX_DETAILS_LENGTH = 500  # of the status itself, for people with other tools; it says nothing that the detail does not
 
 log = logging.getLogger(__name__)
@@ -88,6 +91,11 @@ def connection_failure(details: str | None) -> str:
     return (details or "no details").rpartition(": ")[2].rstrip(".")
 
 
+def has_detail(failure: _RpcFailure) -> bool:
+    """Whether a layerline process has put the failure into words; otherwise gRPC has."""
+    return any(key == DETAIL_KEY for key, _ in failure.trailing_metadata() or ())
+
+
 def error_from_rpc(failure: _RpcFailure, *, peer: str, node: str = "") -> LayerlineError:
     """What a failed call means. `peer` says in words who was called, e.g. "node b at 10.0.0.2:4242"."""
     for key, value in failure.trailing_metadata() or ():
@@ -97,6 +105,8 @@ def error_from_rpc(failure: _RpcFailure, *, peer: str, node: str = "") -> Layerl
             except DecodeError:
                 break
     code, details = failure.code(), failure.details() or "no details"
+    if (code, details) == WRITE_FAILED:
+        code, details = grpc.StatusCode.UNAVAILABLE, "it ended in the middle of a message"
     if code is grpc.StatusCode.UNAVAILABLE:
         return errors.NodeLostError(
             f"The connection to {peer} is gone ({connection_failure(details)}).",

@@ -14,7 +14,7 @@ from typing import cast
 
 import torch
 
-from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
+from layerline.errors import LayerlineError, ModelCorruptError, ProtocolError, StageFailedError
 from layerline.models.card import ModelCard
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import ring_pb2_grpc
@@ -94,5 +94,7 @@ async def _obey(channel: DaemonPipe, service: RingService, command: pipe.ToWorke
             channel.write(pipe.Placed(next_address=await service.take_place(command)))
         elif isinstance(command, pipe.Vacate):
             await service.vacate()
+        else:
+            raise ProtocolError("A worker is started once.")
     except LayerlineError as error:
         channel.write(pipe.Refused.of(error))

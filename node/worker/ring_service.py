@@ -7,12 +7,15 @@ Whatever ends one stream of a place ends them all: the first error is kept, abor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 from typing import Any
 
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from layerline.errors import (
+    DeadlineError,
     LayerlineError,
     ModelMismatchError,
     NodeLostError,
@@ -22,13 +25,14 @@ from layerline.errors import (
 from layerline.frames import Hello, StepResult
 from layerline.rpc.convert_frames import frame_from_message, hello_from_message, result_to_message
 from layerline.rpc.links import FrameSender
-from layerline.rpc.status import unary_handler
+from layerline.rpc.status import detail_from_error, unary_handler
 from layerline.rpc.v1 import ring_pb2
 from layerline.version import WIRE_VERSION
 from node.pipe import Place
 from node.worker.ring_stage import RingStage, StageCompute
 
 HELLO_DEADLINE_S = 5.0
+RESULT_DEADLINE_S = 60.0  # how long the coordinator may take no result
 
 
 class ResultStream:
@@ -41,7 +45,13 @@ class ResultStream:
         """Hands a result to the coordinator; waits while it is behind."""
         if self.context is None:
             raise ProtocolError("A frame came before the coordinator had asked for results.")
-        await self.context.write(result_to_message(item))
+        try:
+            async with asyncio.timeout(RESULT_DEADLINE_S):
+                await self.context.write(result_to_message(item))
+        except (grpc.aio.InternalError, grpc.aio.UsageError):  # how gRPC says that the other side has left
+            raise NodeLostError("The coordinator has left.") from None
+        except TimeoutError:
+            raise DeadlineError(f"The coordinator took no result for {RESULT_DEADLINE_S:.0f} s.") from None
 
     async def close(self) -> None:
         """Forgets the call."""
@@ -67,21 +77,21 @@ class Seat:
         self._greeted.add(kind)
         self._streams.add(task)
 
-    def leave(self, task: asyncio.Task[Any]) -> None:
+    async def leave(self, task: asyncio.Task[Any]) -> None:
         """A stream has ended, and with it the seat."""
         self._streams.discard(task)
-        self.end(NodeLostError("A neighbour on the ring ended its stream."))
+        await self.close(NodeLostError("A neighbour on the ring ended its stream."))
 
     def end(self, error: LayerlineError) -> None:
-        """Ends every stream with `error`; the first one stays."""
+        """Ends every stream with `error`, but the one that calls this, which raises it; the first error stays."""
         if self.error is None:
             self.error = error
-            for task in self._streams:
+            for task in self._streams - {asyncio.current_task()}:
                 task.cancel()
 
-    async def close(self) -> None:
-        """Ends the seat and lets the next stage know."""
-        self.end(NodeLostError("The stage was given another place."))
+    async def close(self, error: LayerlineError) -> None:
+        """Ends the seat with `error` and lets the next stage know."""
+        self.end(error)
         if self._frames:
             await self._frames.close()
 
@@ -115,7 +125,7 @@ class RingService:
         """Gives the place up."""
         seat, self._seat = self._seat, None
         if seat:
-            await seat.close()
+            await seat.close(NodeLostError("The stage was given another place."))
 
     async def _dial(self, place: Place) -> FrameSender:
         assert place.next is not None
@@ -143,20 +153,31 @@ class RingService:
         """Frames from the stage before, or from the coordinator."""
         try:
             async with asyncio.timeout(HELLO_DEADLINE_S):
-                message = await context.read()
+                message = await self._read(context)
         except TimeoutError:
             raise ProtocolError("No hello came in time.", node=self._node) from None
         if not isinstance(message, ring_pb2.ForwardMessage) or not message.HasField("hello"):
             raise ProtocolError("The first message was not a hello.", node=self._node)
         seat = self._greet(hello_from_message(message.hello))
-        await self._attend(seat, "frame", self._take_frames(seat, context))
+        try:
+            await self._attend(seat, "frame", self._take_frames(seat, context))
+        except LayerlineError as error:
+            with contextlib.suppress(grpc.aio.InternalError, grpc.aio.UsageError):  # the other side has left
+                await context.write(ring_pb2.Accepted(error=detail_from_error(error)))
+            raise
 
     async def _take_frames(self, seat: Seat, context: Any) -> None:
         await context.write(ring_pb2.Accepted())
-        while (message := await context.read()) is not grpc.aio.EOF:
+        while (message := await self._read(context)) is not grpc.aio.EOF:
             if not message.HasField("frame"):
                 raise ProtocolError("A second hello came.", node=self._node)
             await seat.stage.accept(frame_from_message(message.frame))
+
+    async def _read(self, context: Any) -> Any:
+        try:
+            return await context.read()
+        except DecodeError as failure:
+            raise ProtocolError(f"Bytes came that are no message ({failure}).", node=self._node) from None
 
     @unary_handler
     async def Results(self, request: ring_pb2.Hello, context: Any) -> None:
@@ -190,7 +211,7 @@ class RingService:
             seat.end(error)
             raise
         finally:
-            seat.leave(task)
+            await seat.leave(task)
 
     def _greet(self, hello: Hello) -> Seat:
         if hello.wire_version != WIRE_VERSION:
@@ -206,7 +227,7 @@ class RingService:
                 remedy="Copy the same model file to both machines.",
             )
         seat = self._seat
-        if seat is None or seat.error is not None:
+        if seat is None:
             raise ProtocolError("This stage has no place in a plan now.", node=self._node)
         if hello.epoch != seat.place.epoch or not hmac.compare_digest(hello.plan_key, seat.place.plan_key):
             raise ProtocolError(f"Plan {hello.epoch} is not the one of this stage.", node=self._node)
@@ -214,4 +235,6 @@ class RingService:
             raise ProtocolError(
                 f"Stage {hello.stage_index} was greeted, this is {seat.place.stage_index}.", node=self._node
             )
+        if seat.error is not None:
+            raise seat.error
         return seat

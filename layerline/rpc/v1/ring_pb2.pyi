@@ -59,12 +59,19 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 class Accepted(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _common_pb2.ErrorDetail:
+        """what ends the call; gRPC loses a status that comes while the other side writes"""
+
     def __init__(
         self,
+        *,
+        error: _common_pb2.ErrorDetail | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

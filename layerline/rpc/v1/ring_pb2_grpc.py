@@ -51,7 +51,7 @@ class RingServicer:
 
     def Forward(self, request_iterator, context):
         """Opened by the coordinator on stage 0 and by each stage on the next. The first message is a hello, answered
-        by one `Accepted`; a failure further on ends the call with its typed status.
+        by one `Accepted`; a failure further on is told in a second one and ends the call with its typed status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -33,7 +33,7 @@ class RingStub:
     def __new__(cls, channel: _aio.Channel) -> RingAsyncStub: ...
     Forward: _grpc.StreamStreamMultiCallable[_ring_pb2.ForwardMessage, _ring_pb2.Accepted]
     """Opened by the coordinator on stage 0 and by each stage on the next. The first message is a hello, answered
-    by one `Accepted`; a failure further on ends the call with its typed status.
+    by one `Accepted`; a failure further on is told in a second one and ends the call with its typed status.
     """
     Results: _grpc.UnaryStreamMultiCallable[_ring_pb2.Hello, _ring_pb2.StepResult]
     """Opened by the coordinator on the last stage. The first message is an empty result: the hello was accepted."""
@@ -43,7 +43,7 @@ class RingAsyncStub(RingStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Forward: _aio.StreamStreamMultiCallable[_ring_pb2.ForwardMessage, _ring_pb2.Accepted]  # type: ignore[assignment]
     """Opened by the coordinator on stage 0 and by each stage on the next. The first message is a hello, answered
-    by one `Accepted`; a failure further on ends the call with its typed status.
+    by one `Accepted`; a failure further on is told in a second one and ends the call with its typed status.
     """
     Results: _aio.UnaryStreamMultiCallable[_ring_pb2.Hello, _ring_pb2.StepResult]  # type: ignore[assignment]
     """Opened by the coordinator on the last stage. The first message is an empty result: the hello was accepted."""
@@ -56,7 +56,7 @@ class RingServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_ring_pb2.Accepted], _abc.AsyncIterator[_ring_pb2.Accepted]]:
         """Opened by the coordinator on stage 0 and by each stage on the next. The first message is a hello, answered
-        by one `Accepted`; a failure further on ends the call with its typed status.
+        by one `Accepted`; a failure further on is told in a second one and ends the call with its typed status.
         """
 
     @_abc_1.abstractmethod

@@ -16,7 +16,7 @@ from layerline import facts, plan, reports
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
 from layerline.holding import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, Load, Peer, Welcome
-from layerline.plan import DTYPES, StageSpec
+from layerline.plan import DTYPES, KV_DTYPES, StageSpec
 from layerline.reports import PrepareEvent
 from layerline.requests import Finished, Piece
 from layerline.rpc.convert import from_message, from_union, to_message, to_union
@@ -39,6 +39,7 @@ SPECS = st.builds(
     pages=st.integers(1, 1 << 24),
     page_tokens=st.integers(1, 4096),
     max_rows=st.integers(1, 65536),
+    kv_dtype=st.sampled_from(("", *KV_DTYPES)),
 )
 PEERS = st.builds(Peer, node_id=NAMES, name=NAMES, addresses=st.lists(NAMES, min_size=1, max_size=3).map(tuple))
 BINDS = st.builds(
@@ -55,7 +56,7 @@ CHOSEN = {
     (facts.DeviceFacts, "kind"): st.sampled_from(facts.DEVICE_KINDS),
     (facts.DeviceFacts, "matrix_flops_per_s"): st.floats(0, 1e17),
     (facts.DeviceFacts, "memory_bytes_per_s"): st.floats(0, 1e17),
-    (plan.PlanRequest, "dtype"): st.sampled_from(DTYPES),
+    (plan.PlanRequest, "kv_dtype"): st.sampled_from(("", *KV_DTYPES)),
 }
 MESSAGES: dict[type, type[Message]] = {
     facts.NodeFacts: node_pb2.NodeFacts,
@@ -73,6 +74,13 @@ UNIONS: list[tuple[Any, type[Message]]] = [
 ]
 SPECIAL = {
     StageSpec: SPECS,
+    plan.PlanRequest: st.builds(
+        plan.PlanRequest,
+        model=NAMES,
+        dtype=st.sampled_from(DTYPES),
+        context_tokens=NUMBERS,
+        layers=st.lists(st.builds(plan.ManualStage, node=NAMES, first_layer=NUMBERS, last_layer=NUMBERS)).map(tuple),
+    ),
     Peer: PEERS,
     Bind: BINDS,
     LayerlineError: st.builds(
@@ -167,6 +175,7 @@ def test_junk_is_a_noun_or_a_protocol_error(union: Any, message_class: type[Mess
         ({"devices": ["cpu"] * 65}, "devices"),
         ({"devices": []}, "devices"),
         ({"dtype": "int4"}, "int4"),
+        ({"kv_dtype": "fp4"}, "kv_dtype is 'fp4'"),
         ({"first_layer": 2}, "range"),
         ({"model": "a\nb"}, "model name"),
         ({"pages": 0}, "pages"),

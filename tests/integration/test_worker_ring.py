@@ -1,0 +1,361 @@
+"""A worker's side of the ring against neighbours that come at the wrong time, say the wrong thing, or leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layerline.errors import (
+    DeadlineError,
+    LayerlineError,
+    ModelMismatchError,
+    NodeLostError,
+    NodeUnreachableError,
+    ProtocolError,
+    StageFailedError,
+)
+from layerline.frames import Frame, PageRun, Sampling, Span, StepResult, TensorBytes
+from layerline.rpc import links
+from layerline.rpc.channels import MAX_MESSAGE_BYTES, open_channel
+from layerline.rpc.convert_frames import frame_to_message, hello_to_message
+from layerline.rpc.links import FrameSender, ResultReceiver
+from layerline.rpc.status import call_failure, error_from_detail, error_from_rpc
+from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
+from node.worker import ring_service
+from node.worker.ring_service import ResultStream, RingService
+from tests.fakes.echo_stage import EchoStage
+from tests.fakes.grpc_ring import EPOCH, hello, place, served
+
+DEADLINE_S = 20.0
+FORWARD = "/layerline.rpc.v1.Ring/Forward"
+RESULTS = "/layerline.rpc.v1.Ring/Results"
+
+
+def frame(step: int, *tokens: int) -> Frame:
+    data = b"".join(token.to_bytes(4, "little") for token in tokens)
+    span = Span(sequence=1, start=0, count=len(tokens), pages=(PageRun(first=0, count=9),), sampling=Sampling())
+    tensor = TensorBytes(dtype="int32", shape=(len(tokens),), data=data)
+    return Frame(epoch=EPOCH, step=step, spans=(span,), tensor=tensor)
+
+
+class Broken:
+    """What the watcher of a frame link said."""
+
+    def __init__(self) -> None:
+        self._errors: asyncio.Queue[LayerlineError] = asyncio.Queue()
+        self.hear = self._errors.put_nowait
+
+    async def error(self) -> LayerlineError:
+        return await self._errors.get()
+
+
+@asynccontextmanager
+async def placed(stage: EchoStage | None = None) -> AsyncIterator[tuple[RingService, str]]:
+    """A worker that is the only stage of its plan."""
+    async with asyncio.timeout(DEADLINE_S), served(stage or EchoStage(last=True), "n0") as (service, address):
+        await service.take_place(place(0, 1, None))
+        yield service, address
+
+
+@asynccontextmanager
+async def both_ends(address: str) -> AsyncIterator[tuple[FrameSender, ResultReceiver, Broken]]:
+    """The coordinator's links to a stage that is the only one."""
+    async with AsyncExitStack() as stack:
+        broken = Broken()
+        results = await ResultReceiver.dial([address], hello(0), node="n0")
+        stack.push_async_callback(results.close)
+        frames = await FrameSender.dial([address], hello(0), node="n0", on_broken=broken.hear)
+        stack.push_async_callback(frames.close)
+        yield frames, results, broken
+
+
+async def works(address: str) -> None:
+    async with both_ends(address) as (frames, results, _):
+        await frames.send(frame(1, 6))
+        assert (await results.receive()).sampled[0].token_id == 7
+
+
+async def refusal(call: Any) -> LayerlineError:
+    """How a call ended that sent something by hand."""
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    return await call_failure(call, peer="node n0", node="n0")
+
+
+async def test_a_greeting_before_any_place_is_refused_and_does_no_harm() -> None:
+    async with asyncio.timeout(DEADLINE_S), served(EchoStage(last=True), "n0") as (service, address):
+        for dial in (links.ResultReceiver.dial([address], hello(0), node="n0"), _frames_to(address)):
+            with pytest.raises(ProtocolError, match="no place in a plan"):
+                await dial
+        await service.take_place(place(0, 1, None))
+        await works(address)
+
+
+async def _frames_to(address: str) -> FrameSender:
+    return await FrameSender.dial([address], hello(0), node="n0", on_broken=lambda _: None)
+
+
+async def test_a_place_taken_anew_works_after_the_former_coordinator_vanished() -> None:
+    async with placed() as (service, address):
+        for _ in range(3):
+            await works(address)
+            await service.take_place(place(0, 1, None))
+
+
+async def test_a_late_greeting_hears_what_ended_the_place() -> None:
+    async with placed(EchoStage(last=True, fails_at=1)) as (_, address):
+        async with both_ends(address) as (frames, results, broken):
+            await frames.send(frame(1, 6))
+            assert isinstance(await broken.error(), StageFailedError)
+            with pytest.raises(StageFailedError):
+                await results.receive()
+        with pytest.raises(StageFailedError, match="out of memory"):
+            await _frames_to(address)
+
+
+async def test_a_neighbour_that_left_is_not_taken_for_a_port_that_nobody_has() -> None:
+    async with placed() as (_, address):
+        frames = await _frames_to(address)
+        results = await ResultReceiver.dial([address], hello(0), node="n0")
+        await frames.close()
+        with pytest.raises(NodeLostError, match="neighbour"):
+            await results.receive()
+        with pytest.raises(NodeLostError, match="neighbour"):
+            await _frames_to(address)
+        await results.close()
+
+
+async def test_the_stages_behind_a_failed_one_are_told_at_once() -> None:
+    async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
+        stages = [EchoStage(last=False, fails_at=1), EchoStage(last=False), EchoStage(last=True)]
+        workers = [await stack.enter_async_context(served(stage, f"n{n}")) for n, stage in enumerate(stages)]
+        following = None
+        for index in (2, 1, 0):
+            await workers[index][0].take_place(place(index, 3, following))
+            following = workers[index][1]
+        broken = Broken()
+        results = await ResultReceiver.dial([workers[2][1]], hello(2), node="n2")
+        stack.push_async_callback(results.close)
+        frames = await FrameSender.dial([workers[0][1]], hello(0), node="n0", on_broken=broken.hear)
+        stack.push_async_callback(frames.close)
+        await frames.send(frame(1, 6))
+        failure = await broken.error()
+        with pytest.raises(NodeLostError):
+            await results.receive()
+    assert isinstance(failure, StageFailedError)
+    assert failure.node == "n0"
+
+
+async def test_frames_before_results_are_asked_for_are_refused() -> None:
+    async with placed() as (_, address):
+        broken = Broken()
+        frames = await FrameSender.dial([address], hello(0), node="n0", on_broken=broken.hear)
+        await frames.send(frame(1, 6))
+        assert "before the coordinator had asked for results" in str(await broken.error())
+        await frames.close()
+
+
+async def test_a_second_hello_in_mid_stream_ends_the_place() -> None:
+    async with placed() as (_, address), open_channel(address) as channel:
+        call = ring_pb2_grpc.RingStub(channel).Forward()
+        greeting = ring_pb2.ForwardMessage(hello=hello_to_message(hello(0)))
+        await call.write(greeting)
+        await call.read()
+        await call.write(greeting)
+        error = await refusal(call)
+    assert isinstance(error, ProtocolError)
+    assert "second hello" in str(error)
+
+
+async def test_a_stream_ended_in_order_is_an_end_too() -> None:
+    async with placed() as (service, address), open_channel(address) as channel:
+        results = await ResultReceiver.dial([address], hello(0), node="n0")
+        call = ring_pb2_grpc.RingStub(channel).Forward()
+        await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello(0))))
+        await call.read()
+        await call.done_writing()
+        assert await call.code() is grpc.StatusCode.OK
+        with pytest.raises(NodeLostError):
+            await results.receive()
+        await results.close()
+        await service.take_place(place(0, 1, None))
+        await works(address)
+
+
+async def test_results_are_the_last_stages() -> None:
+    async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
+        first, first_address = await stack.enter_async_context(served(EchoStage(last=False), "n0"))
+        last, last_address = await stack.enter_async_context(served(EchoStage(last=True), "n1"))
+        await last.take_place(place(1, 2, None))
+        await first.take_place(place(0, 2, last_address))
+        with pytest.raises(ProtocolError, match="Only the last stage"):
+            await ResultReceiver.dial([first_address], hello(0), node="n0")
+
+
+async def test_a_message_over_the_limit_ends_the_place_and_not_the_worker() -> None:
+    async with placed() as (service, address):
+        channel = grpc.aio.insecure_channel(address, options=[("grpc.max_send_message_length", -1)])
+        async with channel:
+            call = ring_pb2_grpc.RingStub(channel).Forward()
+            await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello(0))))
+            await call.read()
+            huge = frame_to_message(frame(1, 6))
+            huge.frame.tensor.data = bytes(MAX_MESSAGE_BYTES)
+            await call.write(huge)
+            assert "too large" in str(await refusal(call))
+        await service.take_place(place(0, 1, None))
+        await works(address)
+
+
+async def test_a_frame_too_large_to_send_is_named_at_the_sender() -> None:
+    async with placed() as (_, address), both_ends(address) as (frames, results, _):
+        penalised = tuple(range(1 << 22))
+        span = Span(
+            sequence=1, start=0, count=1, pages=(PageRun(first=0, count=1),), sampling=Sampling(penalised=penalised)
+        )
+        tensor = TensorBytes(dtype="int32", shape=(1,), data=bytes(4))
+        with pytest.raises(ProtocolError, match="too large to send") as raised:
+            await frames.send(Frame(epoch=EPOCH, step=1, spans=(span,), tensor=tensor))
+        assert raised.value.node == "n0"
+        await frames.send(frame(1, 6))
+        assert (await results.receive()).step == 1
+
+
+async def test_a_failure_in_the_middle_of_sending_is_still_named_at_the_sender() -> None:
+    for fails_at in range(2, 6):
+        async with (
+            placed(EchoStage(last=True, fails_at=fails_at)) as (_, address),
+            both_ends(address) as (frames, _, broken),
+        ):
+            with pytest.raises(StageFailedError, match="out of memory"):
+                await _send_for_ever(frames, *range(2000))
+            assert isinstance(await broken.error(), StageFailedError)
+
+
+async def test_a_connection_that_ends_in_the_middle_of_sending_is_a_lost_node() -> None:
+    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as worker:
+        service, address = await worker.enter_async_context(served(EchoStage(last=True), "n0"))
+        await service.take_place(place(0, 1, None))
+        async with both_ends(address) as (frames, _, _):
+            sending = asyncio.create_task(_send_for_ever(frames, 6))
+            await asyncio.sleep(0)
+            await worker.aclose()
+            with pytest.raises(NodeLostError):
+                await sending
+
+
+async def _send_for_ever(frames: FrameSender, *tokens: int) -> None:
+    for step in itertools.count(2):
+        await frames.send(frame(step, *tokens))
+
+
+async def test_junk_bytes_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    async with placed() as (_, address), open_channel(address) as channel:
+        for junk in (b"", b"\xff" * 9, b"\x0a\x03abc", b"\x12\x00" * 5):
+            forward = channel.stream_stream(FORWARD)()
+            await forward.write(junk)
+            assert isinstance(await refusal(forward), ProtocolError)
+            results = channel.unary_stream(RESULTS)(junk)
+            assert await results.code() is not grpc.StatusCode.OK
+        await works(address)
+
+
+@given(st.lists(st.binary(max_size=64), min_size=1, max_size=3))
+@settings(max_examples=25, deadline=None)
+def test_fuzzed_messages_after_a_good_hello_end_in_a_protocol_error(messages: list[bytes]) -> None:
+    async def exchange() -> LayerlineError:
+        async with placed() as (_, address), open_channel(address) as channel:
+            call = channel.stream_stream(FORWARD)()
+            await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello(0))).SerializeToString())
+            await call.read()
+            last_word = asyncio.create_task(call.read())  # before the end, as the end in mid-write would hide it
+            await asyncio.sleep(0)
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                for message in messages:
+                    await call.write(message)
+            return error_from_detail(ring_pb2.Accepted.FromString(await last_word).error)
+
+    assert isinstance(asyncio.run(exchange()), ProtocolError)
+
+
+async def test_an_address_of_no_ring_is_told_from_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "DIAL_ALL_DEADLINE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(NodeUnreachableError) as raised:
+            await FrameSender.dial([address, "127.0.0.1:9"], hello(0), node="n0", on_broken=lambda _: None)
+    assert f"{address}: no answer in 0.1 s" in str(raised.value)
+    assert "127.0.0.1:9: " in str(raised.value)
+    assert raised.value.node == "n0"
+
+
+async def test_the_second_address_is_used_if_nobody_is_at_the_first() -> None:
+    async with placed() as (_, address):
+        frames = await FrameSender.dial(["127.0.0.1:9", address], hello(0), node="n0", on_broken=lambda _: None)
+        assert frames.address == address
+        await frames.close()
+        await frames.close()
+
+
+async def test_another_model_is_named_from_both_sides() -> None:
+    async with asyncio.timeout(DEADLINE_S), served(EchoStage(last=True), "n0") as (_, address):
+        async with open_channel(address) as channel:
+            greeting = hello_to_message(hello(0))
+            greeting.model_digest = "theirs"
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await ring_pb2_grpc.RingStub(channel).Results(greeting).read()
+        error = error_from_rpc(raised.value, peer="node n0", node="n0")
+    assert isinstance(error, ModelMismatchError)
+    assert "theirs" in str(error)
+
+
+class Stuck:
+    """The call of a coordinator that reads nothing."""
+
+    async def write(self, message: ring_pb2.StepResult) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+async def test_a_coordinator_that_takes_no_results_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_service, "RESULT_DEADLINE_S", 0.01)
+    stream = ResultStream()
+    stream.context = Stuck()  # type: ignore[assignment]  # of a context, only `write` is used
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(DeadlineError, match="took no result"):
+            await stream.send(StepResult(epoch=1, step=1))
+
+
+@pytest.mark.parametrize("order", ["frames first", "results first", "both at once"])
+async def test_a_coordinator_that_leaves_in_mid_answer_is_no_fault(
+    order: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with placed() as (service, address):
+        for read in range(6):
+            frames = await _frames_to(address)
+            results = await ResultReceiver.dial([address], hello(0), node="n0")
+            sending = asyncio.create_task(_send_for_ever(frames, *range(300)))
+            for _ in range(read):
+                await results.receive()
+            closing = [frames.close(), results.close()]
+            if order == "both at once":
+                await asyncio.gather(*closing)
+            else:
+                for close in closing if order == "frames first" else reversed(closing):
+                    await close
+            await asyncio.gather(sending, return_exceptions=True)
+            await service.take_place(place(0, 1, None))
+            await works(address)
+            await service.take_place(place(0, 1, None))
+    assert not caplog.records
