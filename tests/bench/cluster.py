@@ -44,10 +44,14 @@ class Cluster:
 
     def worker_bytes(self) -> dict[str, int]:
         """Resident memory of each node's workers, by the node's name."""
-        return {node.name: usage.worker_bytes(node.pids()) for node in self.nodes}
+        return {node.name: usage.resident_bytes(usage.workers(node.pids())) for node in self.nodes}
+
+    def workers_cpu_s(self) -> float:
+        """Seconds of CPU that all workers have used."""
+        return sum(usage.cpu_s(usage.workers(node.pids())) for node in self.nodes)
 
     def nodes_cpu_s(self) -> float:
-        """Seconds of CPU that daemons and workers have used."""
+        """Seconds of CPU that all workers and daemons have used."""
         return sum(usage.cpu_s(node.pids()) for node in self.nodes)
 
     def coordinator_cpu_s(self) -> float:

@@ -18,5 +18,5 @@ class Effort:
         return self if repeats is None else replace(self, repeats=repeats)
 
 
-FULL = Effort(repeats=5, answer_tokens=128)
+FULL = Effort(repeats=9, answer_tokens=64)
 QUICK = Effort(repeats=2, answer_tokens=32)

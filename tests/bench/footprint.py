@@ -9,7 +9,7 @@ from tests.bench.effort import Effort
 from tests.bench.figures import Figures, Row
 from tests.bench.pair import Pair
 
-IDLE_S = 1.0
+IDLE_S = 5.0  # CPU time is counted in hundredths of a second
 MIB = 1 << 20
 
 
@@ -29,9 +29,11 @@ def _rows(pair: Pair, cluster: Cluster) -> list[Row]:
 
 
 def _idle(cluster: Cluster) -> dict[str, float]:
-    nodes_s, coordinator_s = cluster.nodes_cpu_s(), cluster.coordinator_cpu_s()
-    time.sleep(IDLE_S)
-    return {
-        "nodes_percent": 100 * (cluster.nodes_cpu_s() - nodes_s) / IDLE_S,
-        "coordinator_percent": 100 * (cluster.coordinator_cpu_s() - coordinator_s) / IDLE_S,
+    meters = {
+        "workers": cluster.workers_cpu_s,
+        "workers_and_daemons": cluster.nodes_cpu_s,
+        "coordinator": cluster.coordinator_cpu_s,
     }
+    before_s = {name: meter() for name, meter in meters.items()}
+    time.sleep(IDLE_S)
+    return {f"{name}_percent": 100 * (meter() - before_s[name]) / IDLE_S for name, meter in meters.items()}

@@ -19,10 +19,14 @@ def cpu_s(pids: Iterable[int]) -> float:
     return total_s
 
 
-def worker_bytes(pids: Iterable[int]) -> int:
-    """Resident memory of the workers among the processes."""
-    workers = [process for process in _processes(pids) if WORKER in " ".join(process.cmdline())]
-    return sum(process.memory_info().rss for process in workers)
+def workers(pids: Iterable[int]) -> list[int]:
+    """Those of the processes that are workers."""
+    return [process.pid for process in _processes(pids) if WORKER in " ".join(process.cmdline())]
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    """Memory that the processes have in RAM."""
+    return sum(process.memory_info().rss for process in _processes(pids))
 
 
 def _processes(pids: Iterable[int]) -> Iterator[psutil.Process]:
