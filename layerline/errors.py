@@ -169,9 +169,13 @@ class PromptTooLongError(RequestError):
 
 
 class OverloadedError(LayerlineError):
-    """A bounded queue is full; the same request may be taken later."""
+    """A bounded queue is full; the same request may be taken after about `retry_after_s` seconds (0: not known)."""
 
     exit_code = 8
+
+    def __init__(self, message: str, *, node: str = "", remedy: str = "", retry_after_s: int = 0) -> None:
+        super().__init__(message, node=node, remedy=remedy)
+        self.retry_after_s = retry_after_s
 
 
 class WireError(LayerlineError):

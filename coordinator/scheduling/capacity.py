@@ -11,9 +11,9 @@ from layerline.checks import require
 class Capacity:
     """What the pipeline offers and the queue bounds.
 
-    `chunk_tokens` bounds the prompt rows of a step, and so how long decode rows in it wait for them.
-    `max_in_flight` is the number of stages, or one more where the link is slow. `open_ended_tokens` is what a request
-    without a limit gets memory for at a time (see `memory`).
+    `chunk_tokens` bounds the prompt rows of a step; within it, `pacing` chooses. `max_in_flight` is the
+    number of stages: of steps in flight there are so many, or one more (see `flight` and `Scheduler`).
+    `open_ended_tokens` is what a request without a limit gets memory for at a time (see `memory`).
     """
 
     pages: int

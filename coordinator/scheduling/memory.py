@@ -1,10 +1,18 @@
 """Who gets pages, and how many: the one place that knows the rule.
 
-The rule. A sequence with a limit gets at once every page that it can come to need. It then never waits for
-memory in mid-answer, and its pages are as few runs as there can be. To do the same for a sequence without a limit would
+The rule. A sequence begins with the pages of the longest prefix of its log that the tree has, which it shares; its
+rows start after them, but the last token is always computed, for its logits. Pages for the rest it gets for
+itself. One with a limit gets at once every page that it can come to need: it then never waits for memory in
+mid-answer, and its pages are as few runs as there can be. To do the same for a sequence without a limit would
 reserve the whole context for it, and two people who chat would wait for each other; so such a one starts
 with pages for its log and `open_ended_tokens` more, which hold most answers whole, and grows by as much again when it
-has used them. Growth can fail where the pool is empty; the scheduler then preempts the youngest sequence.
+has used them. Where none is free, cached pages are evicted; where none is cached either, growth fails and the
+scheduler preempts the youngest sequence.
+
+While a prompt is prefilled, its whole pages are offered to the tree as their steps come back. The next page to come is
+**promised**: a sequence whose prompt goes on with it waits, for computing it twice would be no faster. So many answers
+to one prompt (forks) prefill it once, as do a hundred requests with one long preamble. The pages of an answer
+go to the tree when the sequence leaves it, be it ended or preempted.
 
 No sequence is accepted that could not have all its pages if it were alone. That, and never preempting the oldest, is
 why every sequence ends.
@@ -12,18 +20,48 @@ why every sequence ends.
 
 from __future__ import annotations
 
-from coordinator.scheduling.pages import PagePool, count_pages
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass
+from typing import Literal
+
+from coordinator.scheduling.pages import PagePool, count_pages, pages_between, runs_of
+from coordinator.scheduling.prefix_tree import Branch, PageKey, PrefixTree
 from coordinator.scheduling.sequence import Sequence, SequenceRequest
 from layerline.errors import PromptTooLongError, RequestError
+from layerline.frames import PageRun
+
+Admission = Literal["admitted", "no room", "prefix to come"]
+Promise = tuple[Branch, PageKey]  # the page with these tokens will be offered behind this branch
+
+
+@dataclass(kw_only=True, slots=True)
+class _Share:
+    """How a running sequence stands with the tree: `pages` pages, up to the end of `branch`, are in it."""
+
+    keys: list[PageKey]  # the whole pages of the log when it was admitted
+    branch: Branch
+    pages: int
+    promise: Promise | None = None
+    contested: bool = False  # the tree has other pages for the tokens that come next
 
 
 class Memory:
-    """A page pool and the rule by which sequences get its pages."""
+    """A page pool, the tree of prefixes in it, and the rule by which sequences get pages."""
 
     def __init__(self, pool: PagePool, *, context_tokens: int, open_ended_tokens: int) -> None:
         self.pool = pool
+        self.tree = PrefixTree(pool)
+        self.lookup_tokens = 0  # tokens of all logs that were admitted
+        self.hit_tokens = 0  # those of them that were in the tree
         self._context_tokens = context_tokens
         self._open_ended_tokens = open_ended_tokens
+        self._shares: dict[int, _Share] = {}
+        self._promises: set[Promise] = set()
+        self._awaited: dict[int, Promise] = {}  # by waiting sequence
+        self._changes = 0
+        self._refused: tuple[int, int] | None = None  # the sequence without room, and the changes up to then
 
     def most_tokens(self, request: SequenceRequest) -> int:
         """The most tokens that the answer may have, at least 1.
@@ -44,32 +82,135 @@ class Memory:
             raise self._never_fits(request, most_tokens if request.max_tokens else 1)
         return min(most_tokens, fitting_tokens)
 
-    def admit(self, sequence: Sequence) -> bool:
-        """Gives a waiting sequence the pages that it starts with; False if they are not free."""
-        pages = self.pool.pages_for(self._first_positions(sequence))
-        if pages > self.pool.free_pages:
-            return False
-        sequence.pages = self.pool.extend((), pages)
-        return True
+    def admit(self, sequence: Sequence) -> Admission:
+        """Gives a waiting sequence the pages that it starts with, unless they are not there or promised."""
+        if self._awaited.get(sequence.id) in self._promises:
+            return "prefix to come"
+        if self._refused == (sequence.id, self._changes):
+            return "no room"
+        keys = self._keys(sequence.tokens)
+        match = self.tree.match(keys[: (len(sequence.tokens) - 1) // self.pool.page_tokens])
+        promise = self._next_page(sequence, keys, match.branch, len(match.pages))
+        if promise in self._promises:
+            assert promise is not None
+            self._awaited[sequence.id] = promise
+            return "prefix to come"
+        if not self._take_first(sequence, match.pages):
+            self._refused = (sequence.id, self._changes)
+            return "no room"
+        self._awaited.pop(sequence.id, None)
+        self._shares[sequence.id] = share = _Share(keys=keys, branch=match.branch, pages=len(match.pages))
+        self._promise_next(share)
+        return "admitted"
+
+    def offer(self, sequence: Sequence) -> None:
+        """Adds to the tree what has been computed of the log that the sequence was admitted with."""
+        share = self._shares[sequence.id]
+        whole = min(sequence.computed // self.pool.page_tokens, len(share.keys))
+        if whole <= share.pages or share.contested:
+            return
+        pages = pages_between(sequence.pages, share.pages, whole)
+        branch = self.tree.extend(share.branch, share.keys[share.pages : whole], pages)
+        if branch is None:
+            share.contested = True
+        else:
+            share.branch, share.pages = branch, whole
+        self._promise_next(share)
+        self._changes += 1
 
     def covers_next_row(self, sequence: Sequence) -> bool:
         """Whether the sequence has a page for the next row that it sends."""
         return count_pages(sequence.pages) * self.pool.page_tokens > sequence.issued
 
     def grow(self, sequence: Sequence) -> bool:
-        """Gives a sequence further pages; False if none is free."""
+        """Gives a sequence further pages; False if none is free or cached."""
         missing = self.pool.pages_for(sequence.positions) - count_pages(sequence.pages)
-        pages = min(missing, self.pool.pages_for(self._open_ended_tokens), self.pool.free_pages)
+        pages = min(missing, self.pool.pages_for(self._open_ended_tokens), self._available_pages)
         if pages == 0:
             return False
-        sequence.pages = self.pool.extend(sequence.pages, pages)
+        sequence.pages = self._extended(sequence.pages, pages)
         return True
 
     def release(self, sequence: Sequence) -> None:
-        """Takes back all pages of a sequence that no step in flight touches."""
+        """Takes back all pages of a sequence that no step in flight touches; the tree keeps what it can use."""
         assert sequence.steps_in_flight == 0
+        self._awaited.pop(sequence.id, None)
+        share = self._shares.pop(sequence.id, None)
+        if share:
+            self._withdraw(share)
+            self._bequeath(sequence, share)
         self.pool.release(sequence.pages)
         sequence.pages = ()
+        self._changes += 1
+
+    def void(self) -> None:
+        """Nothing that any page holds can be used any more."""
+        self.tree.clear()
+        self._shares.clear()
+        self._promises.clear()
+        self._awaited.clear()
+        self._changes += 1
+
+    def check(self, sequences: Iterable[Sequence]) -> None:
+        """Raises AssertionError unless each sequence is an owner of its pages, and those in the tree are kept."""
+        self.pool.check()
+        held = Counter(page for sequence in sequences for page in pages_between(sequence.pages, 0, self.pool.pages))
+        assert held == {page: owners for page in range(self.pool.pages) if (owners := self.pool.owners(page))}
+        kept = sorted(page for branch in self.tree.branches() for page in branch.pages)
+        assert kept == [page for page in range(self.pool.pages) if self.pool.is_kept(page)]
+        promises = [share.promise for share in self._shares.values() if share.promise]
+        assert len(promises) == len(self._promises) == len(self._promises.intersection(promises))
+
+    @property
+    def _available_pages(self) -> int:
+        return self.pool.free_pages + self.pool.cached_pages
+
+    def _take_first(self, sequence: Sequence, known: list[int]) -> bool:
+        """The pages to start with, `known` ones first; False, and no change, if there are not enough."""
+        shared = runs_of(known)
+        self.pool.share(shared)  # so that they are not evicted for the others
+        pages = self.pool.pages_for(self._first_positions(sequence)) - len(known)
+        if pages > self._available_pages:
+            self.pool.release(shared)
+            return False
+        sequence.begin(self._extended(shared, pages), len(known) * self.pool.page_tokens)
+        self.lookup_tokens += len(sequence.tokens)
+        self.hit_tokens += sequence.cached
+        return True
+
+    def _extended(self, runs: tuple[PageRun, ...], pages: int) -> tuple[PageRun, ...]:
+        self.tree.evict(max(0, pages - self.pool.free_pages))
+        return self.pool.extend(runs, pages)
+
+    def _next_page(self, sequence: Sequence, keys: list[PageKey], branch: Branch, pages: int) -> Promise | None:
+        """The page that the sequence would compute first, None if it is one that it cannot share."""
+        shareable = (len(sequence.tokens) - 1) // self.pool.page_tokens
+        return (branch, keys[pages]) if pages < shareable else None
+
+    def _promise_next(self, share: _Share) -> None:
+        self._withdraw(share)
+        if share.contested or share.pages == len(share.keys):
+            return
+        promise = (share.branch, share.keys[share.pages])
+        if promise not in self._promises:
+            self._promises.add(promise)
+            share.promise = promise
+
+    def _withdraw(self, share: _Share) -> None:
+        if share.promise:
+            self._promises.discard(share.promise)
+            share.promise = None
+
+    def _bequeath(self, sequence: Sequence, share: _Share) -> None:
+        whole = sequence.computed // self.pool.page_tokens
+        if whole > share.pages:
+            keys = self._keys(sequence.tokens[share.pages * self.pool.page_tokens : whole * self.pool.page_tokens])
+            self.tree.bequeath(share.branch, keys, pages_between(sequence.pages, share.pages, whole))
+
+    def _keys(self, tokens: Tokens[int]) -> list[PageKey]:
+        """The tokens of each whole page."""
+        size = self.pool.page_tokens
+        return [tuple(tokens[first : first + size]) for first in range(0, len(tokens) - size + 1, size)]
 
     def _first_positions(self, sequence: Sequence) -> int:
         if sequence.request.max_tokens:

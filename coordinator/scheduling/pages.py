@@ -1,6 +1,7 @@
-"""The page pool: which KV pages are free, and how many owners the others have.
+"""The page pool: which KV pages are free, which are cached, and how many owners the others have.
 
-The coordinator's pool is the only one; the stages use the pages they are told to. Pages are numbers here.
+The coordinator's pool is the only one; the stages use the pages they are told to. Pages are numbers here. A page is
+**owned** by one sequence or more, else **cached** if the tree of prefixes keeps it, else **free**.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from layerline.frames import PageRun
 class PagePool:
     """`pages` pages of `page_tokens` positions, given out in as few neighbouring runs as there can be.
 
-    Attention reads a run as one view of memory, so few runs are fast. A page may have several owners and is
-    free again when the last one has released it.
+    Attention reads a run as one view of memory, so few runs are fast. A page may have several owners; when the last
+    one has released it, it is free again, or cached if it is kept.
     """
 
     def __init__(self, pages: int, page_tokens: int) -> None:
@@ -24,11 +25,18 @@ class PagePool:
         self.page_tokens = page_tokens
         self._free = FreeRuns(pages)
         self._owners = array("I", bytes(4 * pages))
+        self._kept = bytearray(pages)
+        self.cached_pages = 0
 
     @property
     def free_pages(self) -> int:
-        """Pages without an owner."""
+        """Pages that hold nothing."""
         return self._free.pages
+
+    @property
+    def used_pages(self) -> int:
+        """Pages with an owner."""
+        return self.pages - self.free_pages - self.cached_pages
 
     @property
     def tokens(self) -> int:
@@ -56,27 +64,64 @@ class PagePool:
         return tuple(extended)
 
     def share(self, runs: Iterable[PageRun]) -> None:
-        """One more owner for every page of `runs`."""
+        """One more owner for every page of `runs`, which must be owned or cached."""
         for page in _pages_of(runs):
-            assert self._owners[page] > 0, f"page {page} is free and cannot be shared"
+            assert self._owners[page] > 0 or self._kept[page], f"page {page} is free and cannot be shared"
+            self.cached_pages -= self.is_cached(page)
             self._owners[page] += 1
 
     def release(self, runs: Iterable[PageRun]) -> None:
-        """One owner less for every page of `runs`; pages without any are free again."""
-        freed: list[PageRun] = []
+        """One owner less for every page of `runs`; pages without any are cached if they are kept, else free."""
+        freed: list[int] = []
         for page in _pages_of(runs):
             assert self._owners[page] > 0, f"page {page} is released but has no owner"
             self._owners[page] -= 1
-            if self._owners[page] == 0:
-                _append(freed, PageRun(first=page, count=1))
-        for run in freed:
-            self._free.add(run)
+            if self.is_cached(page):
+                self.cached_pages += 1
+            elif self._owners[page] == 0:
+                freed.append(page)
+        self._free_all(freed)
+
+    def keep(self, pages: Iterable[int]) -> None:
+        """Lets owned `pages` be cached, rather than free, once they have no owner."""
+        for page in pages:
+            assert self._owners[page] > 0, f"page {page} has no owner and cannot be kept"
+            assert not self._kept[page], f"page {page} is kept already"
+            self._kept[page] = True
+
+    def drop(self, pages: Iterable[int]) -> None:
+        """Ends the keeping of `pages`; those without an owner are free."""
+        freed: list[int] = []
+        for page in pages:
+            assert self._kept[page], f"page {page} is dropped but not kept"
+            if self.is_cached(page):
+                self.cached_pages -= 1
+                freed.append(page)
+            self._kept[page] = False
+        self._free_all(freed)
+
+    def is_cached(self, page: int) -> bool:
+        """Whether the page is kept and has no owner."""
+        return self._owners[page] == 0 and bool(self._kept[page])
+
+    def owners(self, page: int) -> int:
+        """How many sequences own the page."""
+        return self._owners[page]
+
+    def is_kept(self, page: int) -> bool:
+        """Whether the page would be cached without an owner."""
+        return bool(self._kept[page])
 
     def check(self) -> None:
-        """Raises AssertionError unless a page is free exactly if it has no owner."""
+        """Raises AssertionError unless every page is free, cached or owned, and counted as what it is."""
         free = [page for run in self._free.runs() for page in range(run.first, run.first + run.count)]
-        assert free == [page for page, owners in enumerate(self._owners) if owners == 0]
+        assert free == [page for page in range(self.pages) if self._owners[page] == 0 and not self._kept[page]]
         assert len(free) == self.free_pages
+        assert self.cached_pages == sum(self.is_cached(page) for page in range(self.pages))
+
+    def _free_all(self, pages: Iterable[int]) -> None:
+        for run in runs_of(pages):
+            self._free.add(run)
 
     def _take_next_to(self, runs: list[PageRun], pages: int) -> PageRun | None:
         return self._free.take_at(runs[-1].first + runs[-1].count, pages) if runs else None
@@ -96,6 +141,28 @@ def first_pages(runs: tuple[PageRun, ...], pages: int) -> tuple[PageRun, ...]:
         head.append(run if run.count <= pages else PageRun(first=run.first, count=pages))
         pages -= run.count
     return tuple(head)
+
+
+def pages_between(runs: Iterable[PageRun], first: int, end: int) -> list[int]:
+    """The numbers of the pages at places `first` to `end` (exclusive) of `runs`."""
+    pages: list[int] = []
+    for run in runs:
+        pages.extend(range(run.first + max(0, first), run.first + max(0, min(run.count, end))))
+        first, end = first - run.count, end - run.count
+        if end <= 0:
+            break
+    return pages
+
+
+def runs_of(pages: Iterable[int]) -> tuple[PageRun, ...]:
+    """`pages` in their order, neighbours made one run."""
+    runs: list[tuple[int, int]] = []
+    for page in pages:
+        if runs and page == runs[-1][1]:
+            runs[-1] = (runs[-1][0], page + 1)
+        else:
+            runs.append((page, page + 1))
+    return tuple(PageRun(first=first, count=end - first) for first, end in runs)
 
 
 def _append(runs: list[PageRun], run: PageRun) -> None:

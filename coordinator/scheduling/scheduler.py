@@ -1,7 +1,7 @@
 """The scheduler: what the next step is, and what its result means for the sequences.
 
 It owns every sequence from `add` to `Ended`, the steps in flight and, through `Memory`, the pages. It does not
-know text, connections, nodes or time. The package's docstring tells the life of a sequence.
+know text, connections, nodes or time but what results report. The package's docstring tells the life of a sequence.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections import deque
 
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, EndReason, Event, Token
+from coordinator.scheduling.figures import SchedulerFigures
 from coordinator.scheduling.memory import Memory
 from coordinator.scheduling.pages import PagePool
-from coordinator.scheduling.sequence import Sequence, SequenceRequest
+from coordinator.scheduling.sequence import Sequence, SequenceRequest, State
 from coordinator.scheduling.step import Step
+from coordinator.scheduling.tempo import Tempo
+from coordinator.scheduling.turns import share_rows
 from layerline.errors import OverloadedError, ProtocolError
 from layerline.frames import Span, StepResult
 
@@ -30,13 +33,17 @@ class Scheduler:
             context_tokens=capacity.context_tokens,
             open_ended_tokens=capacity.open_ended_tokens,
         )
+        self._tempo = Tempo(capacity)
         self._sequences: dict[int, Sequence] = {}
         self._waiting: list[Sequence] = []  # by arrival
-        self._prefilling: dict[int, Sequence] = {}  # by admission
+        self._prefilling: dict[int, Sequence] = {}
         self._ready: dict[int, Sequence] = {}  # decoding, with a row to send, by when it came back
         self._in_flight: deque[Step] = deque()
         self._arrivals = 0
         self._steps = 0
+        self._decode_rows = 0
+        self._prompt_rows = 0
+        self._preemptions = 0
 
     @property
     def steps_in_flight(self) -> int:
@@ -48,6 +55,26 @@ class Scheduler:
         """Whether there is no sequence at all."""
         return not self._sequences
 
+    def figures(self) -> SchedulerFigures:
+        """How things stand."""
+        waiting, prefilling, decoding = len(self._waiting), len(self._prefilling), self._count("decoding")
+        return SchedulerFigures(
+            sequences_waiting=waiting,
+            sequences_prefilling=prefilling,
+            sequences_decoding=decoding,
+            sequences_leaving=len(self._sequences) - waiting - prefilling - decoding,
+            pages_used=self.pool.used_pages,
+            pages_cached=self.pool.cached_pages,
+            pages_free=self.pool.free_pages,
+            lookup_tokens=self._memory.lookup_tokens,
+            hit_tokens=self._memory.hit_tokens,
+            preemptions=self._preemptions,
+            steps=self._steps,
+            steps_in_flight=len(self._in_flight),
+            decode_rows=self._decode_rows,
+            prompt_rows=self._prompt_rows,
+        )
+
     def add(self, request: SequenceRequest) -> None:
         """Queues a sequence.
 
@@ -56,9 +83,11 @@ class Scheduler:
         assert request.sequence not in self._sequences, f"sequence {request.sequence} is known already"
         max_tokens = self._memory.most_tokens(request)
         if len(self._waiting) >= self._capacity.max_waiting:
+            retry_after_s = self._tempo.turnover.retry_after_s
             raise OverloadedError(
                 f"{len(self._waiting)} requests are waiting already, as many as may.",
-                remedy="Try again in a few seconds.",
+                remedy=f"Try again in about {retry_after_s} s.",
+                retry_after_s=retry_after_s,
             )
         sequence = Sequence(request, arrival=self._arrivals, max_tokens=max_tokens)
         self._arrivals += 1
@@ -67,26 +96,41 @@ class Scheduler:
 
     def next_step(self) -> Step | None:
         """The next step to send, None if there is none until a result or a request comes in."""
-        if len(self._in_flight) >= self._capacity.max_in_flight:
+        decoding = self._count("decoding")
+        if len(self._in_flight) >= self._tempo.steps(decoding):
             return None
-        rows = self._decode_rows()
+        decodes = self._take_decode_rows(decoding)
         self._admit()
-        rows += self._prompt_chunks(self._capacity.max_rows - len(rows))
+        rows = decodes + self._take_prompt_chunks(decoding, len(decodes))
         if not rows:
             return None
         self._steps += 1
-        spans = tuple(span for span, _ in rows)
-        step = Step(number=self._steps, spans=spans, token_ids=tuple(token for _, ids in rows for token in ids))
+        step = Step(
+            number=self._steps,
+            spans=tuple(span for span, _ in rows),
+            token_ids=tuple(token for _, ids in rows for token in ids),
+            decode_rows=len(decodes),
+        )
+        self._decode_rows += step.decode_rows
+        self._prompt_rows += step.prompt_rows
         self._in_flight.append(step)
         return step
 
-    def complete(self, result: StepResult) -> tuple[Event, ...]:
-        """Takes the result of the oldest step in flight; ProtocolError, and no change, if it is not that."""
-        sampled = self._checked_tokens(result)
+    def complete(self, result: StepResult, *, took_us: float = 0.0) -> tuple[Event, ...]:
+        """Takes the result of the oldest step in flight; ProtocolError, and no change, if it is not that.
+
+        `took_us` is the time from when the step was sent, 0 if the caller does not measure it.
+        """
+        if not self._in_flight:
+            raise ProtocolError(f"The last stage returned step {result.step}; the step due is none.")
+        sampled = self._in_flight[0].tokens_of(result)
+        step = self._in_flight.popleft()
+        self._tempo.learn(step, result, took_us)
         events: list[Event] = []
-        for span in self._in_flight.popleft().spans:
+        for span in step.spans:
             sequence = self._sequences[span.sequence]
-            sequence.steps_in_flight -= 1
+            sequence.take_back(span)
+            self._memory.offer(sequence)
             if span.sampling is not None and sequence.state != "ended":
                 events += self._accept(sequence, sampled[sequence.id])
             self._settle(sequence)
@@ -101,8 +145,12 @@ class Scheduler:
         return self._end_from_outside(sequence, "stop")
 
     def lose(self) -> None:
-        """The pipeline is gone with its pages and all steps in flight; every sequence is prefilled again."""
+        """A stage is gone, whichever, and with it every step in flight and what the pages of all sequences held.
+
+        The sequences are prefilled again from their logs, once the pipeline stands again.
+        """
         self._in_flight.clear()
+        self._memory.void()
         for sequence in tuple(self._sequences.values()):
             sequence.steps_in_flight = 0
             if sequence.state == "ended":
@@ -110,53 +158,53 @@ class Scheduler:
             elif sequence.state != "waiting":
                 self._send_back(sequence, "the pipeline was lost")
 
+    def check(self) -> None:
+        """Raises AssertionError unless the books on pages are right; for tests."""
+        self._memory.check(self._sequences.values())
+
     # --- choosing rows
 
-    def _decode_rows(self) -> list[tuple[Span, list[int]]]:
+    def _take_decode_rows(self, decoding: int) -> list[tuple[Span, list[int]]]:
         """One row each of the sequences that have waited longest, this step's share of all that decode."""
         rows: list[tuple[Span, list[int]]] = []
-        share = self._decode_share()
+        most = self._tempo.decode_rows(decoding, prefilling=bool(self._prefilling))
         for sequence in tuple(self._ready.values()):
-            if len(rows) == share:
+            if len(rows) == most:
                 break
             if sequence.id in self._ready and self._has_page(sequence):
                 del self._ready[sequence.id]
                 rows.append(sequence.issue(1, self.pool.page_tokens))
         return rows
 
-    def _decode_share(self) -> int:
-        """Decode rows of a step: an equal part of the decoding sequences for each step that may be in flight.
-
-        Were they all in one step, the other stages would have nothing to do while one computes it. A quarter of
-        the rows is kept for prompts while there are any, so that these go on under any number of decodes.
-        """
-        decoding = sum(sequence.state == "decoding" for sequence in self._sequences.values())
-        share = -(-decoding // self._capacity.max_in_flight)
-        kept = min(self._capacity.chunk_tokens, self._capacity.max_rows // 4) if self._prefilling else 0
-        return min(share, self._capacity.max_rows - kept)
-
-    def _prompt_chunks(self, rows_left: int) -> list[tuple[Span, list[int]]]:
-        """Chunks of the prompts admitted first."""
+    def _take_prompt_chunks(self, decoding: int, decode_rows: int) -> list[tuple[Span, list[int]]]:
+        """Chunks of the prompts whose turn it is."""
         chunks = []
-        rows_left = min(rows_left, self._capacity.chunk_tokens)
-        for sequence in tuple(self._prefilling.values()):
-            if rows_left == 0:
-                break
-            rows = min(rows_left, sequence.rows_to_issue)
-            chunks.append(sequence.issue(rows, self.pool.page_tokens))
-            rows_left -= rows
+        prompt_tokens = sum(sequence.rows_since_admission for sequence in self._prefilling.values())
+        rows = self._tempo.prompt_rows(decoding, prompt_tokens=prompt_tokens, decode_rows=decode_rows)
+        for sequence, share in share_rows(self._prefilling.values(), rows):
+            chunks.append(sequence.issue(share, self.pool.page_tokens))
             if sequence.state == "decoding":
                 del self._prefilling[sequence.id]
         return chunks
 
+    def _count(self, state: State) -> int:
+        return sum(sequence.state == state for sequence in self._sequences.values())
+
     # --- memory
 
     def _admit(self) -> None:
-        """Starts waiting sequences, oldest first, as long as there are pages; none overtakes another."""
-        while self._waiting and self._memory.admit(self._waiting[0]):
-            sequence = self._waiting.pop(0)
-            sequence.become("prefilling", "its pages were free")
-            self._prefilling[sequence.id] = sequence
+        """Starts waiting sequences, oldest first, as long as there are pages.
+
+        None overtakes another but one that waits for its own sake, for a prefix that is being computed.
+        """
+        for sequence in tuple(self._waiting):
+            admission = self._memory.admit(sequence)
+            if admission == "no room":
+                break
+            if admission == "admitted":
+                self._waiting.remove(sequence)
+                sequence.become("prefilling", "its pages were free")
+                self._prefilling[sequence.id] = sequence
 
     def _has_page(self, sequence: Sequence) -> bool:
         """Whether the next row has a page, after growing or preempting for one; False if it must wait for it."""
@@ -181,25 +229,12 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         sequence.become("preempted", "an older sequence needs its pages")
+        self._preemptions += 1
         self._prefilling.pop(sequence.id, None)
         self._ready.pop(sequence.id, None)
         self._settle(sequence)
 
     # --- taking results
-
-    def _checked_tokens(self, result: StepResult) -> dict[int, int]:
-        if not self._in_flight or result.step != self._in_flight[0].number:
-            due = self._in_flight[0].number if self._in_flight else "none"
-            raise ProtocolError(f"The last stage returned step {result.step}; the step due is {due}.")
-        sampled = {token.sequence: token.token_id for token in result.sampled}
-        wanted = self._in_flight[0].sampled_sequences()
-        if len(sampled) != len(result.sampled) or sampled.keys() != wanted:
-            returned = sorted(token.sequence for token in result.sampled)
-            raise ProtocolError(
-                f"The last stage returned tokens of the sequences {returned} in step {result.step}; "
-                f"wanted were {sorted(wanted)}."
-            )
-        return sampled
 
     def _accept(self, sequence: Sequence, token_id: int) -> list[Event]:
         first = sequence.generated == 0
@@ -228,6 +263,7 @@ class Scheduler:
         self._prefilling.pop(sequence.id, None)
         self._ready.pop(sequence.id, None)
         sequence.become("ended", reason)
+        self._tempo.turnover.end()
         return [Ended(sequence=sequence.id, reason=reason)]
 
     def _settle(self, sequence: Sequence) -> None:

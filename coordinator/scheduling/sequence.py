@@ -46,6 +46,14 @@ class SequenceRequest:
         require(self.sequence >= 0, "sequence must not be negative")
         require(self.max_tokens >= 0, "max_tokens must not be negative")
 
+    def fork(self, sequence: int, index: int) -> SequenceRequest:
+        """Another answer to the same prompt, as sequence number `sequence`; answer `index` draws with seed + `index`.
+
+        Nothing more is to be done for forks to be cheap: the second waits for the pages of the first, and has them.
+        """
+        sampling = replace(self.sampling, seed=(self.sampling.seed + index) % (1 << 64))
+        return replace(self, sequence=sequence, sampling=sampling)
+
 
 class Sequence:
     """One token sequence being continued. `arrival` orders sequences by age; `max_tokens` is at least 1."""
@@ -55,7 +63,9 @@ class Sequence:
         self.arrival = arrival
         self.max_tokens = max_tokens
         self.tokens = list(request.token_ids)
-        self.issued = 0  # tokens of the log that have been sent since the sequence was admitted
+        self.issued = 0  # tokens of the log that have been sent since the sequence was admitted, or were cached then
+        self.computed = 0  # of those, the ones whose keys and values are in their pages for certain
+        self.cached = 0  # of those, the ones that need not be computed
         self.steps_in_flight = 0
         self.pages: tuple[PageRun, ...] = ()
         self.state: State = "waiting"
@@ -78,6 +88,11 @@ class Sequence:
         return len(self.tokens) - self.issued
 
     @property
+    def rows_since_admission(self) -> int:
+        """Tokens of the log that had, or have, to be computed since it was admitted."""
+        return len(self.tokens) - self.cached
+
+    @property
     def positions(self) -> int:
         """Positions it may come to need pages for; the last token is never sent, so it needs none."""
         return len(self.request.token_ids) + self.max_tokens - 1
@@ -92,8 +107,18 @@ class Sequence:
     def restart(self, why: str) -> None:
         """Back to waiting, with its log; its pages are gone."""
         self.become("waiting", why)
-        self.issued = 0
+        self.issued = self.computed = self.cached = 0
         self.pages = ()
+
+    def begin(self, pages: tuple[PageRun, ...], cached: int) -> None:
+        """Takes its first pages; what the first `cached` tokens come to is in them already."""
+        self.pages = pages
+        self.issued = self.computed = self.cached = cached
+
+    def take_back(self, span: Span) -> None:
+        """A step with this span has come back."""
+        self.steps_in_flight -= 1
+        self.computed = span.start + span.count
 
     def issue(self, rows: int, page_tokens: int) -> tuple[Span, list[int]]:
         """The next `rows` tokens of the log as a span; one that ends the log asks for a token."""

@@ -5,20 +5,44 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from layerline.frames import Frame, Span, TensorBytes
+from layerline.errors import ProtocolError
+from layerline.frames import Frame, Span, StepResult, TensorBytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """Rows for one pass through the pipeline: those of `spans`, one after the other, with their token ids."""
+    """Rows for one pass through the pipeline: those of `spans`, one after the other, with their token ids.
+
+    The first `decode_rows` of them continue an answer, the others are of prompts.
+    """
 
     number: int
     spans: tuple[Span, ...]
     token_ids: tuple[int, ...]
+    decode_rows: int
+
+    @property
+    def prompt_rows(self) -> int:
+        """Rows of prompts, and of logs that are computed again."""
+        return len(self.token_ids) - self.decode_rows
 
     def sampled_sequences(self) -> frozenset[int]:
         """The sequences that a token is to be drawn for."""
         return frozenset(span.sequence for span in self.spans if span.sampling is not None)
+
+    def tokens_of(self, result: StepResult) -> dict[int, int]:
+        """The token drawn for each sequence; ProtocolError if `result` is not this step's."""
+        if result.step != self.number:
+            raise ProtocolError(f"The last stage returned step {result.step}; the step due is {self.number}.")
+        sampled = {token.sequence: token.token_id for token in result.sampled}
+        wanted = self.sampled_sequences()
+        if len(sampled) != len(result.sampled) or sampled.keys() != wanted:
+            returned = sorted(token.sequence for token in result.sampled)
+            raise ProtocolError(
+                f"The last stage returned tokens of the sequences {returned} in step {result.step}; "
+                f"wanted were {sorted(wanted)}."
+            )
+        return sampled
 
     def frame(self, epoch: int) -> Frame:
         """The frame that carries this step into stage 0: int32 token ids [rows]."""

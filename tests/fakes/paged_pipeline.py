@@ -1,7 +1,8 @@
 """A pipeline that really keeps its pages: every row must find the tokens before it where its span says.
 
-It answers with tokens that depend on all tokens so far and on nothing else, as a model does; a page given out too
-early, a chunk out of order or a lost row therefore shows as an AssertionError or as another answer.
+What a slot holds depends on all tokens up to its own, as keys and values do, and so does the token that is drawn. A
+page given out too early, a prefix shared wrongly, a chunk out of order or a lost row therefore shows as an
+AssertionError or as another answer.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from collections import deque
 from collections.abc import Sequence as Tokens
 
 from coordinator.scheduling.step import Step
-from layerline.frames import PageRun, SampledToken, Span, StepResult
+from layerline.frames import PageRun, SampledToken, Span, StageTiming, StepResult
 
 VOCABULARY = 50
+EMPTY = 7  # the state before the first token
 
 
 def next_token(tokens: Tokens[int]) -> int:
     """The token that this model draws after `tokens`; a function of all of them."""
-    value = 7
+    state = EMPTY
     for token in tokens:
-        value = (value * 31 + token + 1) % 10007
-    return value % VOCABULARY
+        state = _after(state, token)
+    return state % VOCABULARY
+
+
+def _after(state: int, token: int) -> int:
+    return (state * 31 + token + 1) % 1_000_000_007
 
 
 def answer(prompt: Tokens[int], tokens: int, stop_ids: frozenset[int] = frozenset()) -> list[int]:
@@ -38,7 +44,7 @@ class PagedPipeline:
 
     def __init__(self, page_tokens: int) -> None:
         self._page_tokens = page_tokens
-        self._slots: dict[int, tuple[int, int, int]] = {}  # slot -> sequence, position, token
+        self._slots: dict[int, tuple[int, int, int]] = {}  # slot -> position, token, state after it
         self._results: deque[StepResult] = deque()
 
     @property
@@ -51,11 +57,13 @@ class PagedPipeline:
         rows = list(step.token_ids)
         sampled = []
         for span in step.spans:
-            log = self._write(span, [rows.pop(0) for _ in range(span.count)])
+            state = self._write(span, [rows.pop(0) for _ in range(span.count)])
             if span.sampling is not None:
-                sampled.append(SampledToken(sequence=span.sequence, token_id=next_token(log)))
+                sampled.append(SampledToken(sequence=span.sequence, token_id=state % VOCABULARY))
         assert not rows
-        self._results.append(StepResult(epoch=1, step=step.number, sampled=tuple(sampled)))
+        timings = tuple(StageTiming(stage_index=stage, compute_us=100 + 10 * len(step.token_ids)) for stage in range(2))
+        result = StepResult(epoch=1, step=step.number, sampled=tuple(sampled), timings=timings)
+        self._results.append(result)
 
     def receive(self) -> StepResult:
         """The result of the oldest step."""
@@ -66,17 +74,26 @@ class PagedPipeline:
         self._slots.clear()
         self._results.clear()
 
-    def _write(self, span: Span, tokens: list[int]) -> list[int]:
+    def _write(self, span: Span, tokens: list[int]) -> int:
+        """Computes the rows of a span; the state after the last of them."""
         slots = self._slots_of(span.pages)
         end = span.start + span.count
         assert len(slots) - self._page_tokens < end <= len(slots), "pages are not those up to the last row"
-        for offset, token in enumerate(tokens):
-            self._slots[slots[span.start + offset]] = (span.sequence, span.start + offset, token)
-        stored = [self._slots[slots[position]] for position in range(end)]
-        assert [(sequence, position) for sequence, position, _ in stored] == [
-            (span.sequence, position) for position in range(end)
-        ], "the rows before are not in these pages"
-        return [token for _, _, token in stored]
+        assert len(set(slots)) == len(slots), "a page is named twice for one sequence"
+        state = self._read(slots[: span.start])
+        for position, token in enumerate(tokens, span.start):
+            state = _after(state, token)
+            self._slots[slots[position]] = (position, token, state)
+        return state
+
+    def _read(self, slots: list[int]) -> int:
+        """The state after what these slots hold, which must be one row of tokens from the first on."""
+        state = EMPTY
+        for position, slot in enumerate(slots):
+            stored_position, token, stored_state = self._slots[slot]
+            state = _after(state, token)
+            assert (stored_position, stored_state) == (position, state), "the rows before are not in these pages"
+        return state
 
     def _slots_of(self, pages: tuple[PageRun, ...]) -> list[int]:
         return [

@@ -31,7 +31,8 @@ def scheduler(**changes: int) -> Scheduler:
 
 
 def request(sequence: int, prompt_tokens: int, max_tokens: int = 4, **fields: Any) -> SequenceRequest:
-    token_ids = tuple(range(100, 100 + prompt_tokens))
+    """A prompt that has no token in common with those of other sequences."""
+    token_ids = tuple(range(100 * sequence, 100 * sequence + prompt_tokens))
     return SequenceRequest(sequence=sequence, token_ids=token_ids, max_tokens=max_tokens, **fields)
 
 
@@ -65,7 +66,8 @@ def test_one_request_from_prompt_to_length() -> None:
     )
     assert world.idle
     assert world.next_step() is None
-    assert world.pool.free_pages == 64
+    assert world.pool.used_pages == 0
+    assert world.pool.cached_pages == 1, "the one that was computed to its end"
 
 
 def test_an_end_token_is_told_and_ends() -> None:
@@ -202,7 +204,7 @@ def test_a_lost_pipeline_is_prefilled_again_with_the_answer_so_far() -> None:
     step = world.next_step()
     assert issued(step) == [(1, 0, 4, True), (2, 0, 2, True)]
     assert step is not None
-    assert step.token_ids == (100, 101, 102, 7, 100, 101)
+    assert step.token_ids == (100, 101, 102, 7, 200, 201)
     with pytest.raises(ProtocolError):
         world.complete(result(lost, _1=8))
     assert world.complete(result(step, _1=8, _2=9)) == (
@@ -245,7 +247,7 @@ def test_the_youngest_gives_way_to_an_older_one_that_grows() -> None:
     assert issued(step) == [(1, 12, 1, True)], "its page was that of 2"
     assert world.cancel(1) == (Ended(sequence=1, reason="cancelled"),)
     world.complete(result(step, _1=7))
-    assert issued(world.next_step()) == [(2, 0, 8, False)], "prefilled again, with its answer so far"
+    assert issued(world.next_step()) == [(2, 4, 8, False)], "one page was not taken, the rest is prefilled again"
 
 
 def test_a_preempted_sequence_keeps_the_token_that_was_in_flight() -> None:
@@ -266,7 +268,7 @@ def test_a_preempted_sequence_keeps_the_token_that_was_in_flight() -> None:
     assert issued(one) == [(1, 12, 1, True)]
     world.cancel(1)
     world.complete(result(one, _1=7))
-    assert issued(world.next_step()) == [(2, 0, 8, False)]
+    assert issued(world.next_step()) == [(2, 4, 8, False)], "one page was not taken, the rest is prefilled again"
     last = world.next_step()
     assert last is not None
     assert last.token_ids[-1] == 9

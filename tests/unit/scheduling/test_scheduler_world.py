@@ -11,13 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, Event, Token
+from coordinator.scheduling.pages import count_pages, pages_between
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
 from layerline.errors import OverloadedError, RequestError
+from layerline.frames import Span
 from tests.fakes.paged_pipeline import PagedPipeline, answer
 
 STOP_IDS = frozenset({3, 11})
+STEM = tuple(range(20, 40))  # prompts begin with a part of it, so that many share a prefix
 STEPS_TO_END = 5000
 
 
@@ -41,15 +44,31 @@ class SchedulerWorld(RuleBasedStateMachine):
         self.ended: dict[int, str] = {}
         self.in_flight: list[Step] = []
 
-    @rule(prompt=st.lists(st.integers(0, 40), min_size=1, max_size=30), max_tokens=st.integers(0, 12))
-    def add(self, prompt: list[int], max_tokens: int) -> None:
-        number = len(self.requests)
-        request = SequenceRequest(sequence=number, token_ids=tuple(prompt), max_tokens=max_tokens, stop_ids=STOP_IDS)
+    @rule(
+        stem=st.integers(0, len(STEM)),
+        own=st.lists(st.integers(0, 3), min_size=1, max_size=12),
+        max_tokens=st.integers(0, 12),
+        answers=st.integers(1, 3),
+    )
+    def add(self, stem: int, own: list[int], max_tokens: int, answers: int) -> None:
+        prompt = (*STEM[:stem], *own)
+        first = SequenceRequest(sequence=0, token_ids=prompt, max_tokens=max_tokens, stop_ids=STOP_IDS)
+        for index in range(answers):
+            self._add(first.fork(len(self.requests), index))
+
+    @precondition(lambda self: self.ended)
+    @rule(pick=st.integers(0, 1000), own=st.lists(st.integers(0, 3), min_size=1, max_size=5))
+    def take_the_next_turn(self, pick: int, own: list[int]) -> None:
+        number = list(self.ended)[pick % len(self.ended)]
+        prompt = (*self.requests[number].token_ids, *self.answers[number], *own)
+        self._add(SequenceRequest(sequence=len(self.requests), token_ids=prompt, max_tokens=4, stop_ids=STOP_IDS))
+
+    def _add(self, request: SequenceRequest) -> None:
         try:
             self.scheduler.add(request)
         except (RequestError, OverloadedError):
             return
-        self.requests[number] = request
+        self.requests[request.sequence] = request
 
     @rule()
     def send(self) -> None:
@@ -79,19 +98,18 @@ class SchedulerWorld(RuleBasedStateMachine):
         self.in_flight.clear()
 
     @invariant()
-    def the_pool_is_whole(self) -> None:
-        self.scheduler.pool.check()
-        assert self.scheduler.steps_in_flight == len(self.in_flight) <= self.capacity.max_in_flight
+    def the_books_are_right(self) -> None:
+        self.scheduler.check()
+        assert self.scheduler.steps_in_flight == len(self.in_flight) <= self.capacity.max_in_flight + 1
 
     @invariant()
-    def a_page_in_flight_has_one_owner(self) -> None:
-        owners: dict[int, set[int]] = defaultdict(set)
+    def who_is_in_flight_owns_its_pages(self) -> None:
+        readers: dict[int, set[int]] = defaultdict(set)
         for step in self.in_flight:
             for span in step.spans:
-                for run in span.pages:
-                    for page in range(run.first, run.first + run.count):
-                        owners[page].add(span.sequence)
-        assert all(len(sequences) == 1 for sequences in owners.values())
+                for page in pages_between(span.pages, 0, count_pages(span.pages)):
+                    readers[page].add(span.sequence)
+        assert all(len(sequences) <= self.scheduler.pool.owners(page) for page, sequences in readers.items())
 
     @invariant()
     def one_row_that_draws_a_token_is_in_flight(self) -> None:
@@ -107,6 +125,8 @@ class SchedulerWorld(RuleBasedStateMachine):
             self._run_on()
         assert set(self.ended) == set(self.requests), "not every request ended"
         assert self.scheduler.idle
+        assert self.scheduler.pool.used_pages == 0
+        self.scheduler.lose()
         assert self.scheduler.pool.free_pages == self.capacity.pages
         for number, request in self.requests.items():
             self._check_answer(request, self.answers[number], self.ended[number])
@@ -138,6 +158,15 @@ class SchedulerWorld(RuleBasedStateMachine):
         prompt_rows = sum(span.count for span in step.spans if span.start < self._prompt_tokens(span.sequence))
         assert prompt_rows <= self.capacity.chunk_tokens
         assert not any(span.sequence in self.ended for span in step.spans)
+        for span in step.spans:
+            self._check_written(span)
+
+    def _check_written(self, span: Span) -> None:
+        """Nobody else reads or is offered a page that is written to."""
+        size, pool = self.capacity.page_tokens, self.scheduler.pool
+        written = pages_between(span.pages, span.start // size, -(-(span.start + span.count) // size))
+        assert written
+        assert all(pool.owners(page) == 1 and not pool.is_kept(page) for page in written)
 
     def _prompt_tokens(self, number: int) -> int:
         return len(self.requests[number].token_ids)
@@ -154,4 +183,4 @@ class SchedulerWorld(RuleBasedStateMachine):
 
 
 TestSchedulerWorld = SchedulerWorld.TestCase
-TestSchedulerWorld.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestSchedulerWorld.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)

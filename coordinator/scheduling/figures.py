@@ -1,0 +1,30 @@
+"""What the scheduler can be asked about itself at any time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SchedulerFigures:
+    """Sequences by state, pages by use, and counts since the scheduler was made.
+
+    `sequences_leaving` have ended or been preempted and wait for their last steps. `pages_used` have an owner,
+    `pages_cached` hold prefixes and can be had at any time. Of `lookup_tokens`, the tokens of all sequences when
+    they were admitted, `hit_tokens` were cached.
+    """
+
+    sequences_waiting: int
+    sequences_prefilling: int
+    sequences_decoding: int
+    sequences_leaving: int
+    pages_used: int
+    pages_cached: int
+    pages_free: int
+    lookup_tokens: int
+    hit_tokens: int
+    preemptions: int
+    steps: int
+    steps_in_flight: int
+    decode_rows: int
+    prompt_rows: int

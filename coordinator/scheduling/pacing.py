@@ -1,0 +1,89 @@
+"""How many prompt rows a step may carry: few enough that running answers keep their pace, else what is fastest.
+
+What is learned, from the times that stages report with each result: how long a step takes that only continues
+answers, at the slowest stage and at all together, and how much longer each prompt row makes a step. Exponential
+averages; the time of a row is the quotient of two, so that a small step's noise counts little.
+
+While somebody decodes. An answer's gap between tokens is one round of its step. With S stages, K steps in flight and D
+decoding sequences, all in min(D, K) steps, a round takes as long as one step's way through all stages or, if that is
+more, as all those steps take at the slowest stage. With prompts every one of the K steps carries a chunk, and a
+decode row waits at the slowest stage for the chunks of the steps in front of its own: a round takes K times
+such a step. So a step may take GAP_GROWTH / K of the old round there. The yardstick must not go stale under a load that
+never ends, so one step in YARDSTICK_STEPS goes without prompt rows.
+
+While nobody decodes. Chunks of c rows bring P rows through K stages in (P/c + K-1) (a + bc), where a is what any
+step takes and b what a row does; that is least for c = sqrt(P a / ((K-1) b)). With one stage the whole step is used. A
+step is kept below STEP_US, so that who comes next does not wait long, nor ever for a step past its deadline.
+
+Knows no clock, no sequence and no page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from coordinator.scheduling.average import Average
+from layerline.frames import StageTiming
+
+GAP_GROWTH = 2.0  # of the 2.5 that an answer's gaps may grow; the rest is for what varies
+LEAST_ROWS = 4  # a prompt goes on by as many, whatever a row costs
+FIRST_ROWS = 64  # before anything is known of what a row costs; 512 could take minutes on a slow machine
+FIRST_ROWS_BESIDE_DECODES = 16
+WHOLE_ROWS = 16  # chunks of prompts alone are a multiple of this, as matrix kernels like it
+UNKNOWN_FIXED_ROWS = 16.0  # a / b before it is known
+YARDSTICK_STEPS = 64
+STEP_US = 1_000_000
+
+
+class Pace:
+    """The sizes of chunks for a pipeline of which up to `steps` decode steps are in flight."""
+
+    def __init__(self) -> None:
+        self._decode_us = Average()  # of a step without prompt rows, at the slowest stage
+        self._decode_way_us = Average()  # of the same, at all stages together
+        self._added_us = Average()  # by the prompt rows of a step, at the slowest stage
+        self._added_rows = Average()
+        self._latest_rows = 0
+        self._since_yardstick = 0
+
+    def learn(self, timings: Sequence[StageTiming], *, decode_rows: int, prompt_rows: int) -> None:
+        """Takes in the times of a step that has come back."""
+        if not timings:
+            return
+        times_us = [timing.compute_us for timing in timings]
+        if prompt_rows == 0:
+            self._decode_us.add(max(times_us))
+            self._decode_way_us.add(sum(times_us))
+            self._since_yardstick = 0
+            return
+        self._added_us.add(max(times_us) - self._decode_us.value)
+        self._added_rows.add(prompt_rows)
+        self._latest_rows = prompt_rows
+        self._since_yardstick += decode_rows > 0
+
+    def rows_beside_decodes(self, decoding: int, steps: int) -> int:
+        """The most prompt rows of a step while `decoding` sequences decode and `steps` steps are in flight."""
+        if self._since_yardstick >= YARDSTICK_STEPS:
+            return 0
+        row_us = self._row_us()
+        if not row_us or not self._decode_us.value:
+            return FIRST_ROWS_BESIDE_DECODES
+        round_us = max(self._decode_way_us.value, min(decoding, steps) * self._decode_us.value)
+        rows = (GAP_GROWTH * round_us / steps - self._decode_us.value) / row_us
+        return max(LEAST_ROWS, int(min(rows, 2 * self._latest_rows)))
+
+    def rows_alone(self, prompt_tokens: int, steps: int) -> int:
+        """The best prompt rows of a step while nobody decodes and `prompt_tokens` are to be prefilled in all."""
+        row_us = self._row_us()
+        rows = STEP_US / row_us if row_us else FIRST_ROWS
+        if steps > 1:
+            fixed_rows = self._decode_us.value / row_us if row_us and self._decode_us.value else UNKNOWN_FIXED_ROWS
+            rows = min(rows, math.sqrt(prompt_tokens * fixed_rows / (steps - 1)))
+        return max(1, int(rows / WHOLE_ROWS + 0.5)) * WHOLE_ROWS
+
+    def _row_us(self) -> float:
+        """What a prompt row adds to a step at the slowest stage; 0 if that is not known."""
+        if not self._added_rows.value:
+            return 0.0
+        return max(self._added_us.value / self._added_rows.value, 1e-3)
