@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ async def find_model(reference: str, members: Sequence[Member], on_progress: OnP
     this machine. Raises ModelNotFoundError, ModelMismatchError, and what a node says of its files.
     """
     path = Path(reference)
-    is_path = await asyncio.to_thread(path.exists)
+    is_path = await asyncio.to_thread(os.path.exists, path)  # unlike Path's own, never raises
     name = path.name if is_path else reference
     having = [(member, listed) for member in members if (listed := _listed_name(member, name)) is not None]
     if not having:

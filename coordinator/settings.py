@@ -6,6 +6,9 @@ import secrets
 import socket
 from dataclasses import dataclass, field
 
+from layerline.checks import require_name
+from layerline.errors import UsageError
+
 
 def _own_name() -> str:
     # The end makes it unique, so that a node's "held by" can be told to be about ourselves.
@@ -14,8 +17,17 @@ def _own_name() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoordinatorSettings:
-    """`nodes` are host:port of nodes to ask beside those found by mDNS; `mdns` False asks only those."""
+    """`nodes` are host:port of nodes to ask beside those found by mDNS; `mdns` False asks only those.
+
+    UsageError for a name that cannot be told to others.
+    """
 
     name: str = field(default_factory=_own_name)
     nodes: tuple[str, ...] = ()
     mdns: bool = True
+
+    def __post_init__(self) -> None:
+        try:
+            require_name(self.name, "the coordinator's name")
+        except ValueError as error:
+            raise UsageError(f"This cannot be: {error}.", remedy="Choose another with --name.") from None
