@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
+from layerline.errors import LayerlineError
+
 Done = TypeVar("Done")
 
 
@@ -17,3 +19,23 @@ async def all_of(parts: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]:
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def unless(broken: asyncio.Future[LayerlineError], doing: Coroutine[Any, Any, Done]) -> Done:
+    """What `doing` returns or raises; it is ended, and the error in `broken` raised, as soon as there is one."""
+    task = asyncio.create_task(doing)
+    try:
+        await asyncio.wait((broken, task), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise broken.result()
+    finally:
+        await ended(task)
+    return task.result()
+
+
+async def ended(task: asyncio.Task[Any]) -> None:
+    """Cancels `task` and waits for its end, whatever that is."""
+    task.cancel()
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.exception()  # whoever wants it asks for it; nobody need be told that it was not fetched

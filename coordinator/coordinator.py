@@ -7,23 +7,24 @@ pipeline that broke is given back at once, and built anew, from the nodes there 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
-from pathlib import PurePath
-from typing import Self
+from typing import Any, Self, TypeVar
 
-from coordinator.catalogue import GGUF_SUFFIX, FoundModel, find_model
+from coordinator.catalogue import FoundModel, find_model
+from coordinator.concurrency import ended
 from coordinator.discovery.browser import Browser
 from coordinator.discovery.finder import Finder
 from coordinator.discovery.membership import Member, unusable_notes
 from coordinator.no_mdns import NoMdns
 from coordinator.node_client import describe
+from coordinator.plan_match import does_for, names, other_model
 from coordinator.planning.adoption import adopt
 from coordinator.planning.planner import make_plan
 from coordinator.serving import Serving, serving
 from coordinator.settings import CoordinatorSettings
-from layerline.errors import LayerlineError, NodeHeldError, NodeLostError, RequestError
+from layerline.errors import LayerlineError, NoCoordinatorError, NodeHeldError, RequestError
 from layerline.plan import Plan, PlanRequest
 from layerline.reports import (
     Announcement,
@@ -43,6 +44,7 @@ from layerline.version import WIRE_VERSION, __version__
 MAX_QUEUED_EVENTS = 256
 
 Tell = Callable[[PrepareEvent], None]
+Done = TypeVar("Done")
 
 
 class Coordinator:
@@ -55,19 +57,26 @@ class Coordinator:
         self._settings = settings
         self._address = address
         self._life = AsyncExitStack()
+        self._tasks: set[asyncio.Task[Any]] = set()  # that bring a model up, or watch over one
         self._preparing = asyncio.Lock()
         self._in_service = AsyncExitStack()
         self._serving: Serving | None = None
-        self._request: PlanRequest | None = None  # what was asked for last, to be built anew after a loss
+        self._given_back = asyncio.Event()
+        self._built: tuple[str, PlanRequest] | None = None  # the last model and what it was asked for with
         self._finder: Finder | None = None
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        lookout = await self._life.enter_async_context(Browser()) if self._settings.mdns else NoMdns(loop.time())
-        self._finder = Finder(lookout, self._settings.nodes, describe, coordinator=self._settings.name)
+        async with AsyncExitStack() as life:
+            lookout = await life.enter_async_context(Browser()) if self._settings.mdns else NoMdns(loop.time())
+            self._finder = Finder(lookout, self._settings.nodes, describe, coordinator=self._settings.name)
+            self._life = life.pop_all()
+        self._given_back.set()
         return self
 
     async def __aexit__(self, *failure: object) -> None:
+        for task in tuple(self._tasks):
+            await ended(task)
         await self._give_back()
         await self._life.aclose()
 
@@ -108,7 +117,7 @@ class Coordinator:
 
     async def plan(self, request: PlanRequest) -> Plan:
         """Who would hold what, or who does if this is in effect; loads nothing."""
-        if self._serving and self._does_for(self._serving.plan, request):
+        if self._serving and does_for(self._serving.plan, request):
             return self._serving.plan
         plan, _, _ = await self._make_plan(request, lambda _: None)
         return plan
@@ -116,17 +125,25 @@ class Coordinator:
     async def prepare(self, request: PlanRequest) -> AsyncGenerator[PrepareEvent, None]:
         """Brings a model into service; tells what is going on, and at last that it is ready.
 
-        RequestError if this coordinator serves something else; ending the iteration gives everything back.
+        RequestError if this coordinator serves something else. Ending the iteration before the model is in service
+        gives everything back.
         """
-        async with self._preparing:
-            if self._serving is None:
-                async with aclosing(self._bring_up(request)) as events:
-                    async for event in events:
-                        yield event
-            plan = self._served_plan()
-            if not self._does_for(plan, request):
-                raise _other_model(plan)
-        yield Ready(plan=PlanReport.of(plan))
+        events: asyncio.Queue[PrepareEvent | None] = asyncio.Queue()
+
+        def tell(event: PrepareEvent) -> None:
+            # Only progress comes in any number, and of that the next word is as good.
+            if events.qsize() < MAX_QUEUED_EVENTS or not isinstance(event, NodeProgress):
+                events.put_nowait(event)
+
+        # In a task of its own, so that a client that reads slowly keeps nobody else waiting.
+        task = self._begin(self._bring_up(request, tell))
+        task.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+        finally:
+            await ended(task)
+        yield Ready(plan=PlanReport.of(_outcome(task).plan))
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece | Finished, None]:
         """Answers a request, with the model brought up first if it is not in service (any more)."""
@@ -137,8 +154,7 @@ class Coordinator:
 
     async def lost(self) -> None:
         """Returns once there is no model in service (any more), and everything it held was given back."""
-        while self._serving:
-            await self._serving.ended.wait()
+        await self._given_back.wait()
 
     @property
     def _search(self) -> Finder:
@@ -146,53 +162,51 @@ class Coordinator:
         return self._finder
 
     async def _model_for(self, request: GenerateRequest) -> Serving:
-        if self._serving is None:
-            wanted = self._request
-            if request.model and not (wanted and _names(wanted.model, request.model)):
-                wanted = PlanRequest(model=request.model)
-            if wanted is None:
-                remedy = "Name one: `model=` in the request, or `prepare` first."
-                raise RequestError("No model is loaded.", remedy=remedy)
-            async with aclosing(self.prepare(wanted)) as events:
-                async for _ in events:
-                    pass
-        plan = self._served_plan()
-        if request.model and not _names(plan.model, request.model):
-            raise _other_model(plan)
-        assert self._serving is not None
-        return self._serving
-
-    def _served_plan(self) -> Plan:
-        if self._serving is None:
-            raise NodeLostError("The model was lost as soon as it was loaded.", remedy="Try again.")
-        return self._serving.plan
-
-    async def _bring_up(self, request: PlanRequest) -> AsyncGenerator[PrepareEvent, None]:
-        events: asyncio.Queue[PrepareEvent | None] = asyncio.Queue()
-
-        def tell(event: PrepareEvent) -> None:
-            # Only progress comes in any number, and of that the next word is as good.
-            if events.qsize() < MAX_QUEUED_EVENTS or not isinstance(event, NodeProgress):
-                events.put_nowait(event)
-
-        async def work() -> None:
+        model = self._serving
+        if model is None or model.failed.is_set():
+            task = self._begin(self._bring_up(self._wanted_by(request), lambda _: None))
             try:
-                await self._serve(request, tell)
+                await asyncio.wait((task,))
             finally:
-                events.put_nowait(None)
+                await ended(task)
+            model = _outcome(task)
+        if request.model and not names(model.plan.model, request.model):
+            raise other_model(model.plan)
+        return model
 
-        task = asyncio.create_task(work())
+    def _wanted_by(self, request: GenerateRequest) -> PlanRequest:
+        """What to bring up for a request: what was built last if it names that or nothing, else what it names."""
+        if self._built:
+            model, wanted = self._built
+            if not request.model or names(model, request.model) or names(wanted.model, request.model):
+                return wanted
+        if not request.model:
+            remedy = "Name one: `model=` in the request, or `prepare` first."
+            raise RequestError("No model is loaded.", remedy=remedy)
         try:
-            while (event := await events.get()) is not None:
-                yield event
-            await task
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
-                await self._give_back()
+            return PlanRequest(model=request.model)
+        except ValueError as error:
+            raise RequestError(f"The request is not valid: {error}.") from error
 
-    async def _serve(self, request: PlanRequest, tell: Tell) -> None:
+    def _begin(self, work: Coroutine[Any, Any, Done]) -> asyncio.Task[Done]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _bring_up(self, request: PlanRequest, tell: Tell) -> Serving:
+        if self._preparing.locked():
+            tell(Announcement(text="Waiting for what is under way."))
+        async with self._preparing:
+            model = self._serving
+            if model is None or model.failed.is_set():
+                await self._give_back()
+                model = await self._serve(request, tell)
+            if not does_for(model.plan, request):
+                raise other_model(model.plan)
+            return model
+
+    async def _serve(self, request: PlanRequest, tell: Tell) -> Serving:
         plan, found, members = await self._make_plan(request, tell)
         tell(Planned(plan=PlanReport.of(plan)))
         async with AsyncExitStack() as stack:
@@ -205,10 +219,11 @@ class Coordinator:
                     on_progress=lambda node, done, total: tell(_progress(node, "load", done, total)),
                 )
             )
-            watching = asyncio.create_task(self._watch(model))
-            stack.callback(watching.cancel)
             self._in_service = stack.pop_all()
-        self._serving, self._request = model, request
+        self._given_back.clear()
+        self._serving, self._built = model, (plan.model, request)
+        self._begin(self._watch(model))
+        return model
 
     async def _make_plan(self, request: PlanRequest, tell: Tell) -> tuple[Plan, FoundModel, Sequence[Member]]:
         tell(Announcement(text="Looking for nodes."))
@@ -223,7 +238,9 @@ class Coordinator:
         plan = adopt(card.spec, card.digest, request, found.nodes)
         if plan is None:
             plan = make_plan(card.spec, card.name, card.digest, request, found.nodes)
-        return replace(plan, notes=(*plan.notes, *found.notes, *unusable_notes(members))), found, usable
+        notes = (*plan.notes, *found.notes, *unusable_notes(members))
+        # An adopted plan has the name that the model had when it was loaded; the user's is the one to tell.
+        return replace(plan, model=card.name, notes=notes), found, usable
 
     def _nobody(self, members: Sequence[Member]) -> LayerlineError:
         error = self._search.nothing_found(members)
@@ -236,40 +253,22 @@ class Coordinator:
         await model.failed.wait()
         async with self._preparing:
             if self._serving is model:
-                await asyncio.shield(asyncio.create_task(self._give_back()))
+                await self._give_back()
 
     async def _give_back(self) -> None:
         self._serving = None
         stack, self._in_service = self._in_service, AsyncExitStack()
-        await stack.aclose()
-
-    def _does_for(self, plan: Plan, request: PlanRequest) -> bool:
-        """Whether the plan in effect is what `request` asks for."""
-        layers = tuple((stage.node, stage.spec.first_layer, stage.spec.last_layer) for stage in plan.stages)
-        ids = tuple((stage.node_id, stage.spec.first_layer, stage.spec.last_layer) for stage in plan.stages)
-        wanted = tuple((stage.node, stage.first_layer, stage.last_layer) for stage in request.layers)
-        return (
-            _names(plan.model, request.model)
-            and plan.dtype == request.dtype
-            and request.context_tokens <= plan.context_tokens
-            and (not wanted or wanted in (layers, ids))
-        )
+        try:
+            await stack.aclose()
+        finally:
+            self._given_back.set()
 
 
-def _names(model: str, reference: str) -> bool:
-    """Whether `reference`, a name or a path, with or without a GGUF file's suffix, is the model of that name."""
-    return model.removesuffix(GGUF_SUFFIX) in (
-        reference.removesuffix(GGUF_SUFFIX),
-        PurePath(reference).name.removesuffix(GGUF_SUFFIX),
-    )
-
-
-def _other_model(plan: Plan) -> RequestError:
-    stages = ", ".join(f"{stage.node}={stage.spec.first_layer}-{stage.spec.last_layer}" for stage in plan.stages)
-    return RequestError(
-        f"This coordinator serves {plan.model} in {plan.dtype} with a context of {plan.context_tokens} ({stages}).",
-        remedy="Ask for that, or start another coordinator on other nodes.",
-    )
+def _outcome(task: asyncio.Task[Serving]) -> Serving:
+    """What bringing a model up came to; only the end of the coordinator cancels it while somebody waits."""
+    if task.cancelled():
+        raise NoCoordinatorError("The coordinator is ending.", remedy="Ask again once it is back.")
+    return task.result()
 
 
 def _addresses(member: Member) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ from coordinator.ring import Ring
 from coordinator.scheduling.events import Event
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
-from layerline.errors import DeadlineError, InternalError, LayerlineError
+from layerline.errors import DeadlineError, InternalError, LayerlineError, ProtocolError
+from layerline.frames import StepResult
 
 STEP_DEADLINE_S = 120.0
 
@@ -87,8 +88,7 @@ class Engine:
             first = failures.exceptions[0]
             self._on_broken(first if isinstance(first, LayerlineError) else _internal(first))
         finally:
-            if self._overdue:
-                self._overdue.cancel()
+            self._call_off_deadline()
 
     def fail(self, error: LayerlineError) -> None:
         """Ends every answer, now and to come, with `error`; the first error stays."""
@@ -109,9 +109,17 @@ class Engine:
     async def _take_results(self) -> None:
         while True:
             result = await self._ring.results.receive()
-            self._tell(self._scheduler.complete(result))
+            self._tell(self._completed(result))
+            self._call_off_deadline()
             self._watch_deadline()
             self._work.set()
+
+    def _completed(self, result: StepResult) -> tuple[Event, ...]:
+        try:
+            return self._scheduler.complete(result)
+        except ProtocolError as error:
+            error.node = error.node or self._ring.nodes[-1]
+            raise
 
     def _tell(self, events: tuple[Event, ...]) -> None:
         for event in events:
@@ -124,11 +132,14 @@ class Engine:
         self._tell(self._scheduler.finish(sequence))
 
     def _watch_deadline(self) -> None:
-        if self._overdue:
-            self._overdue.cancel()
-            self._overdue = None
-        if self._scheduler.steps_in_flight:
+        """The oldest step in flight has its deadline, however many follow it."""
+        if self._overdue is None and self._scheduler.steps_in_flight:
             self._overdue = asyncio.get_running_loop().call_later(STEP_DEADLINE_S, self._late)
+
+    def _call_off_deadline(self) -> None:
+        overdue, self._overdue = self._overdue, None
+        if overdue:
+            overdue.cancel()
 
     def _late(self) -> None:
         nodes = ", ".join(self._ring.nodes)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from coordinator.concurrency import ended
 from layerline.errors import (
     DeadlineError,
     LayerlineError,
@@ -80,6 +81,8 @@ class NodeSession:
         deadline = asyncio.timeout(LOAD_SILENCE_DEADLINE_S)
 
         def progressed(done_bytes: int, total_bytes: int) -> None:
+            if deadline.expired():
+                return
             deadline.reschedule(asyncio.get_running_loop().time() + LOAD_SILENCE_DEADLINE_S)
             on_progress(done_bytes, total_bytes)
 
@@ -145,9 +148,10 @@ class NodeSession:
             while True:
                 self._take(await self._next_event())
         except LayerlineError as error:
+            error.node = error.node or self.node
             self._lose(error)
         finally:
-            heart.cancel()
+            await ended(heart)
 
     async def _next_event(self) -> HoldEvent:
         try:
@@ -221,13 +225,15 @@ async def hold(address: str, *, node: str, coordinator: str, on_lost: OnLost) ->
     """Holds the node at `address` for the time of the block; NodeHeldError if another coordinator does."""
     async with open_channel(address) as channel:
         call: HoldCall = node_pb2_grpc.NodeStub(channel).Hold()
-        welcome = await _greet(call, node, address, coordinator)
-        session = NodeSession(call, node=node, address=address, welcome=welcome, on_lost=on_lost)
-        attending = asyncio.create_task(session.attend())
         try:
-            yield session
+            welcome = await _greet(call, node, address, coordinator)
+            session = NodeSession(call, node=node, address=address, welcome=welcome, on_lost=on_lost)
+            attending = asyncio.create_task(session.attend())
+            try:
+                yield session
+            finally:
+                await ended(attending)
         finally:
-            attending.cancel()
             call.cancel()
 
 

@@ -13,9 +13,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from coordinator.concurrency import all_of
+from coordinator.concurrency import all_of, unless
 from coordinator.node_session import NodeSession, hold
 from coordinator.ring import Ring
+from coordinator.telling import TELLING_S, most_telling
 from layerline.addresses import join_address, split_address
 from layerline.errors import LayerlineError, NodeLostError
 from layerline.frames import PLAN_KEY_BYTES, Hello
@@ -43,13 +44,19 @@ async def pipeline(
 
     `addresses` are host:port of each node's control port by node id, the first being the one it answers on.
     `on_lost` hears of whatever breaks the pipeline, possibly more than once; `on_progress(node, done_bytes,
-    total_bytes)` of loading. Raises the first error of a node that holds, loads or binds not.
+    total_bytes)` of loading. Raises the first error of a node that holds or loads not, and the most telling one where
+    the stages do not come together.
     """
     silent: set[str] = set()
+    said: list[LayerlineError] = []
+    broken: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
 
     def hear(error: LayerlineError) -> None:
         if isinstance(error, NodeLostError):
             silent.add(error.node)
+        said.append(error)
+        if not broken.done():
+            broken.set_result(error)
         on_lost(error)
 
     async with AsyncExitStack() as held:
@@ -62,14 +69,19 @@ async def pipeline(
         held.push_async_callback(_end_silent_workers, sessions, silent)
         epoch = 1 + max(session.welcome.last_epoch for session in sessions)
         plan = replace(plan, epoch=epoch)
-        loaded = await all_of(_load(plan, index, session, on_progress) for index, session in enumerate(sessions))
+        loading = all_of(_load(plan, index, session, on_progress) for index, session in enumerate(sessions))
+        loaded = await unless(broken, loading)
         plan_key = secrets.token_bytes(PLAN_KEY_BYTES)
         peers = [
             Peer(node_id=stage.node_id, name=stage.node, addresses=_data_addresses(addresses[stage.node_id], answer))
             for stage, answer in zip(plan.stages, loaded, strict=True)
         ]
-        await _bind_backwards(sessions, peers, epoch, plan_key)
-        ring = await _dial(held, plan, peers, plan_key, coordinator, hear)
+        try:
+            await unless(broken, _bind_backwards(sessions, peers, epoch, plan_key))
+            ring = await unless(broken, _dial(held, plan, peers, plan_key, coordinator, hear))
+        except LayerlineError as error:  # a neighbour that cannot be reached may be about to say why
+            await asyncio.sleep(TELLING_S)
+            raise most_telling([error, *said]) from None
         yield plan, ring
 
 

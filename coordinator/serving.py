@@ -11,31 +11,26 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from coordinator.answers import Stopwatch, answer_pieces, read_prompt
+from coordinator.concurrency import ended
 from coordinator.engine import Engine
 from coordinator.pipeline import OnProgress, pipeline
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
+from coordinator.telling import TELLING_S, most_telling
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.tokenizer import TextTokenizer
-from layerline.errors import (
-    DeadlineError,
-    LayerlineError,
-    NodeDrainingError,
-    NodeLostError,
-    StageFailedError,
-)
+from layerline.errors import LayerlineError, NoCoordinatorError
 from layerline.models.card import ModelCard
 from layerline.plan import Plan
 from layerline.requests import Finished, GenerateRequest, Piece, StageSummary
 
-TELLING_S = 0.3  # how long after the first word of a failure better ones are waited for
 MAX_WAITING = 256
 CHUNK_TOKENS = 512
 
 
 class Serving:
-    """A model that answers. `failed` is set once it does not any more, `ended` once it is given back."""
+    """A model that answers. `failed` is set once it does not any more."""
 
     def __init__(self, plan: Plan, card: ModelCard, tokenizer: TextTokenizer, chat: ChatTemplate) -> None:
         self.plan = plan
@@ -49,7 +44,6 @@ class Serving:
         )
         self._said: list[LayerlineError] = []
         self.failed = asyncio.Event()
-        self.ended = asyncio.Event()
         self._engine: Engine | None = None
 
     def start(self, ring: Ring) -> Engine:
@@ -65,7 +59,13 @@ class Serving:
 
     def _fail(self) -> None:
         if self._engine:
-            self._engine.fail(max(self._said, key=_telling))
+            self._engine.fail(most_telling(self._said))
+        self.failed.set()
+
+    def close(self) -> None:
+        """Ends every answer; nothing happens if a failure has done so."""
+        if self._engine:
+            self._engine.fail(NoCoordinatorError("The coordinator is ending.", remedy="Ask again once it is back."))
         self.failed.set()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece | Finished, None]:
@@ -109,11 +109,10 @@ async def serving(
             try:
                 yield model
             finally:
-                running.cancel()
-                await asyncio.wait([running])
-                model.ended.set()
+                await ended(running)
+                model.close()
     finally:
-        tokenizer.cancel()
+        await ended(tokenizer)
 
 
 def _capacity(plan: Plan) -> Capacity:
@@ -127,12 +126,3 @@ def _capacity(plan: Plan) -> Capacity:
         max_in_flight=len(plan.stages),
         max_waiting=MAX_WAITING,
     )
-
-
-def _telling(error: LayerlineError) -> int:
-    """How much an error tells: what a worker or daemon says of itself, then what was seen of a node."""
-    if isinstance(error, (StageFailedError, NodeDrainingError)):
-        return 3
-    if isinstance(error, (NodeLostError, DeadlineError)):
-        return 2 if error.node else 0
-    return 1

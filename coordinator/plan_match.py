@@ -1,0 +1,46 @@
+"""Whether a plan in effect is what somebody asks for. Knows names, not weights: those were compared as it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from coordinator.catalogue import GGUF_SUFFIX
+from layerline.errors import RequestError
+from layerline.plan import ManualStage, Plan, PlanRequest
+
+
+def does_for(plan: Plan, request: PlanRequest) -> bool:
+    """Whether `plan` is what `request` asks for."""
+    return (
+        names(plan.model, request.model)
+        and plan.dtype == request.dtype
+        and request.context_tokens <= plan.context_tokens
+        and (not request.layers or _has_layers(plan, request.layers))
+    )
+
+
+def names(model: str, reference: str) -> bool:
+    """Whether `reference`, a name or a path, with or without a GGUF file's suffix, is the model of that name."""
+    return model.removesuffix(GGUF_SUFFIX) in (
+        reference.removesuffix(GGUF_SUFFIX),
+        PurePath(reference).name.removesuffix(GGUF_SUFFIX),
+    )
+
+
+def other_model(plan: Plan) -> RequestError:
+    """The refusal of whoever asks for something else."""
+    stages = ", ".join(f"{stage.node}={stage.spec.first_layer}-{stage.spec.last_layer}" for stage in plan.stages)
+    return RequestError(
+        f"This coordinator serves {plan.model} in {plan.dtype} with a context of {plan.context_tokens} ({stages}).",
+        remedy="Ask for that, or start another coordinator on other nodes.",
+    )
+
+
+def _has_layers(plan: Plan, layers: Sequence[ManualStage]) -> bool:
+    """Whether the plan's stages are these; nodes may be named or given by their ids."""
+    return len(layers) == len(plan.stages) and all(
+        wanted.node in (stage.node, stage.node_id)
+        and (wanted.first_layer, wanted.last_layer) == (stage.spec.first_layer, stage.spec.last_layer)
+        for wanted, stage in zip(layers, plan.stages, strict=True)
+    )

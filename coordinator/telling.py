@@ -1,0 +1,28 @@
+"""Which of several errors to tell: when a pipeline breaks, many see it, and most of them see only a stream end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from layerline.errors import (
+    DeadlineError,
+    LayerlineError,
+    NodeDrainingError,
+    NodeLostError,
+    StageFailedError,
+)
+
+TELLING_S = 0.3  # how long after the first word of a failure better ones are waited for
+
+
+def most_telling(errors: Iterable[LayerlineError]) -> LayerlineError:
+    """What a worker or daemon says of itself, else what was seen of a node; of equals the first."""
+    return max(errors, key=_telling)
+
+
+def _telling(error: LayerlineError) -> int:
+    if isinstance(error, (StageFailedError, NodeDrainingError)):
+        return 3
+    if isinstance(error, (NodeLostError, DeadlineError)):
+        return 2 if error.node else 0
+    return 1

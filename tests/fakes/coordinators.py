@@ -1,0 +1,67 @@
+"""A coordinator over nodes of this process, and what its clients get of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from coordinator.coordinator import Coordinator
+from coordinator.settings import CoordinatorSettings
+from layerline.plan import ManualStage, PlanRequest
+from layerline.reports import PlanReport, PrepareEvent, Ready
+from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from tests.fakes.node_service import FakeNode
+
+DEADLINE_S = 20.0
+
+
+def settings_for(nodes: Sequence[FakeNode], name: str = "test") -> CoordinatorSettings:
+    """A coordinator that asks these nodes only."""
+    return CoordinatorSettings(name=name, nodes=tuple(node.address for node in nodes), mdns=False)
+
+
+@asynccontextmanager
+async def coordinator_of(nodes: Sequence[FakeNode], name: str = "test") -> AsyncIterator[Coordinator]:
+    """A coordinator for these nodes, which must be free again soon after it."""
+    async with asyncio.timeout(DEADLINE_S):
+        async with Coordinator(settings_for(nodes, name), address="here:1") as coordinator:
+            yield coordinator
+        await asyncio.gather(*(node.freed() for node in nodes))
+
+
+def split(*names: str, layers: int = 6, model: str = "tiny") -> PlanRequest:
+    """A request for as many stages as names, in that order."""
+    each = layers // len(names)
+    stages = (
+        ManualStage(node=name, first_layer=index * each, last_layer=(index + 1) * each - 1)
+        for index, name in enumerate(names)
+    )
+    return PlanRequest(model=model, layers=tuple(stages))
+
+
+async def prepared(coordinator: Coordinator, request: PlanRequest) -> PlanReport:
+    """The plan that is in effect in the end."""
+    events = await events_of(coordinator, request)
+    assert isinstance(events[-1], Ready)
+    return events[-1].plan
+
+
+async def events_of(coordinator: Coordinator, request: PlanRequest) -> list[PrepareEvent]:
+    """All that is told on the way."""
+    async with aclosing(coordinator.prepare(request)) as events:
+        return [event async for event in events]
+
+
+async def answer(coordinator: Coordinator, prompt: str = "a", **options: Any) -> Completion:
+    """The whole answer to a request."""
+    async with aclosing(coordinator.generate(GenerateRequest(prompt=prompt, **options))) as items:
+        return joined([item async for item in items])
+
+
+def joined(items: Sequence[Piece | Finished]) -> Completion:
+    """The completion that a stream's items make up."""
+    *pieces, finished = items
+    assert isinstance(finished, Finished)
+    return Completion.joined([piece for piece in pieces if isinstance(piece, Piece)], finished)

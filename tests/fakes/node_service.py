@@ -1,0 +1,239 @@
+"""A whole node in this process: a real service on a loopback port, with a stage that counts on from the last token.
+
+What a daemon decides is decided by the daemon's own parts; the worker is a `RingService` on a port of its own. A test
+says what shall happen at the points "card", "load", "loaded" and "bind" of its life and before each step, and when its
+worker or all of it dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import grpc.aio
+
+from layerline.errors import LayerlineError, StageFailedError
+from layerline.facts import ModelListing, NodeFacts
+from layerline.frames import Frame, StepResult
+from layerline.holding import HoldCommand, HoldEvent
+from layerline.models.card import ModelCard
+from layerline.models.index import index_model
+from layerline.rpc.channels import make_server
+from layerline.rpc.convert import from_union, to_message, to_union
+from layerline.rpc.status import stream_handler, unary_handler
+from layerline.rpc.v1 import node_pb2, node_pb2_grpc, ring_pb2_grpc
+from layerline.version import WIRE_VERSION, __version__
+from node.daemon.hold_desk import HoldDesk
+from node.daemon.model_library import OnProgress, OpenedModel
+from node.daemon.stage_keeper import KeeperSettings, OnLost, StageKeeper
+from node.pipe import Place, Placed, Start, Started
+from node.worker.ring_service import RingService
+from tests.fakes.daemon_parts import FakeEpochs, FakeTimers
+from tests.fakes.echo_stage import EchoStage
+from tests.fakes.model_files import TinyModel, write_gguf
+from tests.fakes.worlds import device
+
+MODEL = "tiny.gguf"
+Hook = Callable[[], Awaitable[None]]
+StepHook = Callable[[int], None]
+
+
+def tiny_card(folder: Path, model: TinyModel | None = None, name: str = MODEL, **changes: Any) -> ModelCard:
+    """The card of a tiny model, whose files are written to `folder`; `changes` as `write_gguf` has them."""
+    path = write_gguf(folder / name, model or TinyModel(layers=6), **changes)
+    return index_model(path, name, lambda _done, _total: None)
+
+
+class CountingStage:
+    """An `EchoStage` that asks the node's script before each step."""
+
+    def __init__(self, node: FakeNode, *, last: bool) -> None:
+        self._node = node
+        self._echo = EchoStage(last=last)
+
+    def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
+        if self._node.on_step:
+            self._node.on_step(frame.step)
+        return self._echo.run(frame, stage_index)
+
+
+class FakeWorker:
+    """A worker as the daemon's keeper uses it, in this process."""
+
+    def __init__(self, node: FakeNode, on_lost: OnLost) -> None:
+        self.lost: LayerlineError | None = None
+        self._node = node
+        self._on_lost = on_lost
+        self._server: grpc.aio.Server | None = None
+        self._ring: RingService | None = None
+
+    async def start(self, start: Start, on_progress: OnProgress) -> Started:
+        on_progress(1, 2)
+        await self._node.reach("load")
+        on_progress(2, 2)
+        last = start.spec.last_layer == self._node.card.spec.layers - 1
+        self._ring = RingService(CountingStage(self._node, last=last), node=start.node, model_digest=start.spec.digest)
+        self._server = make_server()
+        # The generated class knows only handlers that yield, gRPC also those that write to their context.
+        ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", self._ring), self._server)
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        await self._server.start()
+        await self._node.reach("loaded")
+        return Started(port=port, weights_bytes=1000, kv_bytes=500)
+
+    async def place(self, place: Place) -> Placed:
+        assert self._ring is not None
+        await self._node.reach("bind")
+        return Placed(next_address=await self._ring.take_place(place))
+
+    async def vacate(self) -> None:
+        if self._ring:
+            await self._ring.vacate()
+
+    async def stop(self) -> None:
+        await self.vacate()
+        server, self._server = self._server, None
+        if server:
+            await server.stop(None)
+
+    async def die(self) -> None:
+        """Ends as a killed process does, which the daemon then tells."""
+        self.lost = StageFailedError(
+            f"The worker of node {self._node.name} was killed (SIGKILL).", node=self._node.name
+        )
+        server, self._server = self._server, None
+        if server:
+            await server.stop(None)
+        self._on_lost(self.lost)
+
+
+class FakeNode(node_pb2_grpc.NodeServicer):
+    """One node. `hooks` by point are called as its life comes there and may wait, raise or have it die."""
+
+    def __init__(self, name: str, card: ModelCard, *, mib: int = 1024) -> None:
+        self.name = name
+        self.card = card
+        self.hooks: dict[str, Hook] = {}
+        self.on_step: StepHook | None = None
+        self.silent = False
+        self.state = "ready"
+        self.loads = 0
+        self.loading = asyncio.Event()
+        self.worker: FakeWorker | None = None
+        self.epochs = FakeEpochs()
+        self._devices = (device(budget_bytes=mib << 20),)
+        self._server: grpc.aio.Server | None = None
+        self._dying: asyncio.Task[None] | None = None
+        self.address = ""
+        self.keeper = StageKeeper(
+            KeeperSettings(node=name, host="127.0.0.1", threads=1, keep_alive_s=300.0),
+            models=self,
+            epochs=self.epochs,
+            devices=lambda _loaded: self._devices,
+            spawn_worker=self._spawn,
+            call_later=FakeTimers().call_later,
+        )
+        self.desk = HoldDesk(self.keeper, node=name, node_id=f"id-{name}")
+
+    async def serve(self, port: int = 0) -> None:
+        """Answers on a port from now on."""
+        self._server = make_server()
+        node_pb2_grpc.add_NodeServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
+        await self._server.start()
+
+    async def die(self) -> None:
+        """Ends as an unplugged machine does, as far as one process can: no goodbye, worker and all."""
+        server, self._server = self._server, None
+        if self.worker and self.worker._server:
+            await self.worker._server.stop(None)
+        if server:
+            await server.stop(None)
+        await self.keeper.close()
+
+    def die_soon(self) -> None:
+        """The same, for where the caller is a part of what dies."""
+        self._dying = asyncio.create_task(self.die())
+
+    async def freed(self) -> None:
+        """Waits until no coordinator holds it."""
+        await self.desk._free.wait()
+
+    async def reach(self, point: str) -> None:
+        """Does what the test wants to happen there."""
+        hook = self.hooks.get(point)
+        if hook:
+            await hook()
+
+    async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
+        """The one model there is, as the keeper's library."""
+        path = Path("/models") / name
+        return OpenedModel(name=name, digest=self.card.digest, spec=self.card.spec, path=path, card_path=path)
+
+    async def _spawn(self, on_lost: OnLost) -> FakeWorker:
+        self.loads += 1
+        self.loading.set()
+        self.worker = FakeWorker(self, on_lost)
+        return self.worker
+
+    @unary_handler
+    async def Describe(self, request: Any, context: Any) -> node_pb2.NodeFacts:
+        listing = ModelListing(name=self.card.name, digest=self.card.digest, size_bytes=self.card.size_bytes)
+        facts = NodeFacts(
+            node_id=f"id-{self.name}",
+            name=self.name,
+            version=__version__,
+            wire_version=WIRE_VERSION,
+            state="draining" if self.desk.draining else self.state,
+            addresses=(self.address,),
+            devices=self._devices,
+            models=(listing,),
+            loaded=(self.keeper.loaded,) if self.keeper.loaded else (),
+            held_by=self.desk.holder,
+            last_epoch=self.epochs.epoch,
+            models_folder="/models",
+        )
+        return to_message(facts, node_pb2.NodeFacts)
+
+    @stream_handler
+    async def OpenModel(self, request: Any, context: Any) -> Any:
+        await self.reach("card")
+        yield node_pb2.OpenModelEvent(progress=node_pb2.IndexProgress(done_bytes=1, total_bytes=1))
+        card = self.card.to_bytes()
+        half = len(card) // 2
+        for chunk in (card[:half], card[half:]):
+            yield node_pb2.OpenModelEvent(card_chunk=chunk)
+
+    @unary_handler
+    async def Hold(self, requests: Any, context: Any) -> None:  # type: ignore[override]
+        await self.desk.attend(_Wire(self, context), context.peer())
+
+
+class _Wire:
+    """A coordinator's stream, as the daemon's hold uses it; nothing goes out while the node is silent."""
+
+    def __init__(self, node: FakeNode, context: Any) -> None:
+        self._node = node
+        self._context = context
+
+    async def read(self) -> HoldCommand | None:
+        message = await self._context.read()
+        return None if message is grpc.aio.EOF else cast("HoldCommand", from_union(HoldCommand, message))
+
+    async def write(self, event: HoldEvent) -> None:
+        if not self._node.silent:
+            await self._context.write(to_union(event, node_pb2.HoldEvent))
+
+
+@asynccontextmanager
+async def nodes_of(card: ModelCard, *names: str, mib: int = 1024) -> AsyncIterator[list[FakeNode]]:
+    """Nodes of those names that answer, all with the model of `card`."""
+    nodes = [FakeNode(name, card, mib=mib) for name in names]
+    await asyncio.gather(*(node.serve() for node in nodes))
+    try:
+        yield nodes
+    finally:
+        await asyncio.gather(*(node.die() for node in nodes))

@@ -1,0 +1,488 @@
+"""Nodes and workers that refuse, fail, fall silent or die, at every point of a pipeline's life.
+
+Each time the error names the node and says why, nothing stays held, and the coordinator can begin anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+
+import pytest
+
+from coordinator import node_session, serving
+from coordinator.coordinator import Coordinator
+from coordinator.engine import Engine
+from layerline.errors import (
+    DeadlineError,
+    LayerlineError,
+    ModelCorruptError,
+    NoCoordinatorError,
+    NodeDrainingError,
+    NodeError,
+    NodeHeldError,
+    NodeLostError,
+    NodeUnreachableError,
+    ProtocolError,
+    StageFailedError,
+)
+from layerline.facts import Holder
+from layerline.models.card import ModelCard
+from layerline.plan import PlanRequest
+from layerline.reports import NodeProgress, Planned
+from layerline.requests import GenerateRequest, Piece
+from node.daemon import holding
+from node.worker.ring_service import Seat
+from tests.fakes.coordinators import answer, coordinator_of, events_of, prepared, split
+from tests.fakes.node_service import FakeNode, nodes_of, tiny_card
+
+LONG = {"max_tokens": 80}
+Loss = Callable[[FakeNode], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
+    return tiny_card(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+async def _nothing_left_over(caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
+    yield
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def dies(node: FakeNode) -> None:
+    node.die_soon()
+    await for_ever()
+
+
+async def loses_worker(node: FakeNode) -> None:
+    assert node.worker is not None
+    await node.worker.die()
+    await for_ever()
+
+
+def seat_of(node: FakeNode) -> Seat:
+    """The place that the node's worker has."""
+    assert node.worker is not None
+    assert node.worker._ring is not None
+    assert node.worker._ring._seat is not None
+    return node.worker._ring._seat
+
+
+async def swallow(_frame: object) -> None:
+    """What a stage does whose steps never come back."""
+
+
+async def works_without(lost: FakeNode, coordinator: Coordinator, *names: str) -> None:
+    """The coordinator brings the model up on the others, and it answers."""
+    lost.hooks.clear()
+    lost.on_step = None
+    plan = await prepared(coordinator, split(*names))
+    assert [stage.node for stage in plan.stages] == list(names)
+    assert (await answer(coordinator, max_tokens=3)).text == "bcd"
+
+
+# --- while it is brought up
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_a_node_that_dies_before_it_is_held(card: ModelCard, place: int) -> None:
+    async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
+        lost = nodes[place]
+        lost.hooks["card"] = lambda: dies(lost)
+        with pytest.raises(NodeLostError) as raised:
+            await prepared(coordinator, split("a", "b", "c"))
+        assert raised.value.node == lost.name
+        await works_without(lost, coordinator, *(node.name for node in nodes if node is not lost))
+
+
+async def test_a_node_that_another_coordinator_took_first(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
+        b = nodes[1]
+
+        async def taken() -> None:
+            b.desk.holder = Holder(coordinator="other", address="10.0.0.9:1")
+
+        b.hooks["card"] = taken
+        with pytest.raises(NodeHeldError, match=r"held by the coordinator other at 10\.0\.0\.9:1") as raised:
+            await prepared(coordinator, split("a", "b", "c"))
+        assert raised.value.node == "b"
+        await works_without(b, coordinator, "a", "c")
+        b.desk.holder = None
+
+
+async def test_a_node_that_began_to_drain(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
+        b = nodes[1]
+        b.hooks["card"] = lambda: b.desk.drain(0)
+        with pytest.raises(NodeDrainingError) as raised:
+            await prepared(coordinator, split("a", "b", "c"))
+        assert raised.value.node == "b"
+        await works_without(b, coordinator, "a", "c")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("point", ["load", "bind"])
+async def test_a_node_that_dies_in_the_middle(card: ModelCard, point: str, place: int) -> None:
+    async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
+        lost = nodes[place]
+        lost.hooks[point] = lambda: dies(lost)
+        with pytest.raises(NodeLostError) as raised:
+            await prepared(coordinator, split("a", "b", "c"))
+        assert raised.value.node == lost.name
+        await works_without(lost, coordinator, *(node.name for node in nodes if node is not lost))
+
+
+@pytest.mark.parametrize("point", ["load", "bind"])
+async def test_what_a_node_says_against_a_command_is_what_the_user_hears(card: ModelCard, point: str) -> None:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+
+        async def fails() -> None:
+            raise ModelCorruptError("Tensor layers.4.up is not what it was.", remedy="Fetch it anew.")
+
+        nodes[1].hooks[point] = fails
+        with pytest.raises(ModelCorruptError) as raised:
+            await prepared(coordinator, split("a", "b"))
+        assert (raised.value.node, raised.value.remedy) == ("b", "Fetch it anew.")
+        await works_without(nodes[1], coordinator, "a", "b")
+
+
+@pytest.mark.parametrize("loss", [dies, loses_worker])
+async def test_a_loaded_node_that_is_lost_while_others_load_ends_the_wait(card: ModelCard, loss: Loss) -> None:
+    """b would load for ever."""
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        a, b = nodes
+        a_is_loaded = asyncio.Event()
+
+        async def loaded() -> None:
+            a_is_loaded.set()
+
+        async def a_is_lost() -> None:
+            await a_is_loaded.wait()
+            await loss(a)
+
+        a.hooks["loaded"] = loaded
+        b.hooks["load"] = a_is_lost
+        with pytest.raises((NodeLostError, StageFailedError)) as raised:
+            await prepared(coordinator, split("a", "b"))
+        assert raised.value.node == "a"
+        await works_without(b, coordinator, "b" if loss is dies else "a")
+
+
+async def test_a_worker_that_dies_as_its_neighbour_reaches_for_it_says_so_itself(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        a, b = nodes
+
+        async def next_dies() -> None:
+            assert b.worker is not None
+            assert b.worker._server is not None
+            await b.worker._server.stop(None)
+            asyncio.get_running_loop().call_later(0.05, lambda: dying.append(asyncio.create_task(loses_worker(b))))
+
+        dying: list[asyncio.Task[None]] = []
+        a.hooks["bind"] = next_dies
+        with pytest.raises(StageFailedError, match="SIGKILL") as raised:
+            await prepared(coordinator, split("a", "b"))
+        assert raised.value.node == "b"
+        for task in dying:
+            task.cancel()
+        await asyncio.wait(dying)
+        await works_without(a, coordinator, "a", "b")
+
+
+async def test_a_data_port_that_cannot_be_reached_is_named(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        a, b = nodes
+
+        async def firewall() -> None:
+            assert b.worker is not None
+            assert b.worker._server is not None
+            await b.worker._server.stop(None)
+
+        a.hooks["bind"] = firewall
+        with pytest.raises(NodeUnreachableError, match="data port of node b cannot be reached") as raised:
+            await prepared(coordinator, split("a", "b"))
+        assert "firewalls" in raised.value.remedy
+
+
+@pytest.mark.parametrize("point", ["load", "bind"])
+async def test_a_node_that_does_not_get_on(card: ModelCard, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_session, "LOAD_SILENCE_DEADLINE_S", 0.2)
+    monkeypatch.setattr(node_session, "BIND_DEADLINE_S", 0.2)
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        nodes[1].hooks[point] = for_ever
+        with pytest.raises(DeadlineError) as raised:
+            await prepared(coordinator, split("a", "b"))
+        assert raised.value.node == "b"
+        monkeypatch.undo()
+        await works_without(nodes[1], coordinator, "a")
+
+
+async def test_a_node_that_says_nothing_to_the_greeting(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_session, "WELCOME_DEADLINE_S", 0.2)
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        nodes[1].silent = True
+        with pytest.raises(NodeLostError, match="did not answer") as raised:
+            await prepared(coordinator, split("a", "b"))
+        assert raised.value.node == "b"
+        await works_without(nodes[1], coordinator, "a")
+
+
+async def test_a_client_that_leaves_at_any_event_leaves_nothing_behind(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        total = len(await events_of(coordinator, split("a", "b")))
+        await nodes[0].worker.die()  # type: ignore[union-attr]  # it has one
+        await coordinator.lost()
+        for count in range(total):
+            async with aclosing(coordinator.prepare(split("a", "b"))) as events:
+                for _ in range(count):
+                    await anext(events, None)
+        assert (await answer(coordinator, max_tokens=2)).text == "bc"
+
+
+async def test_a_client_that_leaves_in_mid_load_ends_the_load(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        nodes[1].hooks["load"] = for_ever
+        events = coordinator.prepare(split("a", "b"))
+        while not isinstance(event := await anext(events), NodeProgress) or event.phase != "load":
+            pass
+        await events.aclose()
+        await asyncio.gather(*(node.freed() for node in nodes))
+        assert coordinator.facts().model == ""
+        assert nodes[1].keeper.loaded is None
+        await works_without(nodes[1], coordinator, "a", "b")
+
+
+async def test_a_preparation_that_failed_unheard_is_no_ones_fault(card: ModelCard) -> None:
+    async with nodes_of(card, "a") as nodes, coordinator_of(nodes) as coordinator:
+
+        async def fails() -> None:
+            raise ModelCorruptError("It is broken.")
+
+        nodes[0].hooks["load"] = fails
+        events = coordinator.prepare(split("a"))
+        while not isinstance(await anext(events), Planned):
+            pass
+        await nodes[0].loading.wait()
+        await nodes[0].freed()
+        await events.aclose()
+
+
+async def test_a_coordinator_that_ends_in_mid_load_gives_everything_back(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes:
+        async with coordinator_of(nodes) as coordinator:
+            nodes[1].hooks["load"] = for_ever
+            waiting = asyncio.create_task(prepared(coordinator, split("a", "b")))
+            asking = asyncio.create_task(answer(coordinator, model="tiny"))
+            await nodes[1].loading.wait()
+        for task in (waiting, asking):
+            with pytest.raises(NoCoordinatorError, match="ending"):
+                await task
+
+
+# --- in service
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("loss", [dies, loses_worker])
+async def test_a_loss_while_nothing_is_asked(card: ModelCard, loss: Loss, place: int) -> None:
+    async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b", "c"))
+        lost = nodes[place]
+        losing = asyncio.create_task(loss(lost))
+        await coordinator.lost()
+        assert coordinator.facts().model == ""
+        losing.cancel()
+        await asyncio.wait([losing])
+        await works_without(lost, coordinator, *(node.name for node in nodes if node is not lost))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(("loss", "kind"), [(dies, NodeLostError), (loses_worker, StageFailedError)])
+async def test_a_loss_in_mid_answer(card: ModelCard, loss: Loss, kind: type[NodeError], place: int) -> None:
+    async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b", "c"))
+        lost, losing = nodes[place], []
+
+        def lose(step: int) -> None:
+            if step == 5:
+                losing.append(asyncio.create_task(loss(lost)))
+
+        lost.on_step = lose
+        several = await asyncio.gather(*(answer(coordinator, **LONG) for _ in range(4)), return_exceptions=True)
+        for failure in several:
+            assert isinstance(failure, kind)
+            assert failure.node == lost.name
+        await coordinator.lost()
+        losing[0].cancel()
+        await asyncio.wait(losing)
+        await works_without(lost, coordinator, *(node.name for node in nodes if node is not lost))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_a_stage_that_fails_at_a_step(card: ModelCard, place: int) -> None:
+    async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b", "c"))
+
+        def fail(step: int) -> None:
+            if step == 5:
+                raise RuntimeError("out of memory")
+
+        nodes[place].on_step = fail
+        with pytest.raises(StageFailedError, match="out of memory") as raised:
+            await answer(coordinator, **LONG)
+        assert raised.value.node == nodes[place].name
+        assert "--memory" in raised.value.remedy
+        nodes[place].on_step = None
+        loads = [node.loads for node in nodes]
+        assert (await answer(coordinator, max_tokens=2)).text == "bc"  # at once, without being prepared
+        assert [node.loads for node in nodes] == loads  # what is loaded is adopted
+
+
+async def test_a_draining_node_in_mid_answer(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b"))
+        drains: list[asyncio.Task[None]] = []
+        seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]
+        nodes[0].on_step = lambda _step: drains.append(asyncio.create_task(nodes[1].desk.drain(5)))
+        with pytest.raises(NodeDrainingError) as raised:
+            await answer(coordinator, **LONG)
+        assert raised.value.node == "b"
+        await asyncio.gather(*drains)
+        await works_without(nodes[1], coordinator, "a")
+
+
+async def test_a_node_that_falls_silent(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_session, "SILENCE_DEADLINE_S", 0.5)
+    monkeypatch.setattr(holding, "HEARTBEAT_INTERVAL_S", 0.02)
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b"))
+        nodes[1].silent = True
+        heard = asyncio.create_task(answer(coordinator, **LONG))
+        await coordinator.lost()
+        await asyncio.wait([heard])
+        await works_without(nodes[1], coordinator, "a")
+
+
+async def test_a_step_that_never_comes_back(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.engine.STEP_DEADLINE_S", 0.1)
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b"))
+        seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]
+        with pytest.raises(DeadlineError, match="did not come back") as raised:
+            await answer(coordinator)
+        assert "a, b" in raised.value.message
+        await coordinator.lost()
+        monkeypatch.undo()
+        await works_without(nodes[1], coordinator, "a", "b")
+
+
+async def test_a_worker_that_returns_another_step_is_named(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b"))
+        results = seat_of(nodes[1]).results
+        send = results.send
+
+        async def twice(item: object) -> None:
+            await send(item)  # type: ignore[arg-type]
+            await send(item)  # type: ignore[arg-type]
+
+        results.send = twice  # type: ignore[method-assign, assignment]
+        with pytest.raises(ProtocolError, match="the step due is") as raised:
+            await answer(coordinator, **LONG)
+        assert raised.value.node == "b"
+
+
+async def test_a_client_that_leaves_in_mid_answer_frees_its_pages(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b"))
+        engine = coordinator._serving._engine  # type: ignore[union-attr]  # it serves
+        assert isinstance(engine, Engine)
+        for count in range(5):
+            items = coordinator.generate(GenerateRequest(prompt="a", **LONG))  # type: ignore[arg-type]
+            for _ in range(count):
+                assert isinstance(await anext(items), Piece)
+            await items.aclose()
+        assert (await answer(coordinator, max_tokens=3)).text == "bcd"
+        assert engine._scheduler.idle
+        assert engine._answers == {}
+
+
+async def test_a_client_that_is_cancelled_in_mid_answer_frees_its_pages(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b"))
+        asking = [asyncio.create_task(answer(coordinator, **LONG)) for _ in range(5)]
+        for task in asking:
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait(asking)
+        assert all(task.cancelled() for task in asking)
+        assert (await answer(coordinator, max_tokens=3)).text == "bcd"
+
+
+async def test_a_coordinator_that_ends_in_mid_answer_says_so(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes:
+        async with coordinator_of(nodes) as coordinator:
+            await prepared(coordinator, split("a", "b"))
+            steps = asyncio.Event()
+            nodes[1].on_step = lambda step: steps.set() if step == 3 else None
+            asking = asyncio.create_task(answer(coordinator, **LONG))
+            await steps.wait()
+        with pytest.raises(NoCoordinatorError, match="ending"):
+            await asking
+
+
+async def test_the_stages_of_a_coordinator_that_vanished_are_adopted_by_the_next(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes:
+        async with coordinator_of(nodes, "first") as first:
+            plan = await prepared(first, split("a", "b"))
+        async with coordinator_of(nodes, "second") as second:
+            again = await prepared(second, PlanRequest(model="tiny"))
+            assert again.epoch == plan.epoch + 1
+            assert [stage.node for stage in again.stages] == ["a", "b"]
+            assert [node.loads for node in nodes] == [1, 1]
+            assert (await answer(second, max_tokens=2)).text == "bc"
+
+
+async def test_a_request_in_the_moment_of_a_failure_builds_anew(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "TELLING_S", 0.0)
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b"))
+        model = coordinator._serving
+        assert model is not None
+        model.hear(StageFailedError("It broke.", node="a"))
+        await model.failed.wait()  # nobody has had time to give it back
+        assert (await answer(coordinator, max_tokens=2)).text == "bc"
+        assert coordinator._serving is not model
+
+
+async def test_of_several_errors_the_most_telling_is_told(card: ModelCard) -> None:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        await prepared(coordinator, split("a", "b"))
+        model = coordinator._serving
+        assert model is not None
+        said: list[LayerlineError] = [
+            NodeLostError("A neighbour on the ring ended its stream."),
+            ProtocolError("What is this?"),
+            NodeLostError("The connection to b is gone.", node="b"),
+            StageFailedError("The worker of b was killed.", node="b"),
+            NodeLostError("The connection to a is gone.", node="a"),
+        ]
+        seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]
+        asking = asyncio.create_task(answer(coordinator, **LONG))
+        for error in said:
+            model.hear(error)
+        with pytest.raises(StageFailedError, match="killed"):
+            await asking
+        await coordinator.lost()
