@@ -1,0 +1,36 @@
+"""scripts/bench, as briefly as it can be run: that it measures all it says and says it as agreed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.lab.machine import REPOSITORY
+
+DEADLINE_S = 300.0
+FIGURES = {
+    "load": "load_s",
+    "memory": "a_mib",
+    "idle": "workers_percent",
+    "decode": "tokens_per_s",
+    "prefill": "tokens_per_s",
+}
+
+
+@pytest.mark.slow
+def test_bench_writes_ratios_cases_and_machine(tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    words = [REPOSITORY / "scripts" / "bench", "--models", "qwen", "--quick", "--repeats", "1", "--json", out]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0
+    assert "tokens/s" in done.stdout
+    written = json.loads(out.read_text())
+    assert set(written["ratios"]) == {"decode_2n_over_1n.qwen", "prefill512_2n_over_1n.qwen"}
+    assert {"cpu", "cores", "memory_bytes", "torch", "grpcio"} <= set(written["machine"])
+    for nodes in (1, 2):
+        cases = {case["case"]: case for case in written["cases"] if case["nodes"] == nodes}
+        assert all(cases[name][figure] >= 0 for name, figure in FIGURES.items())
+        assert all(case["model"] == "qwen" for case in cases.values())
