@@ -3,28 +3,34 @@
 The life of a sequence
 ----------------------
 `Scheduler.add` takes a request, or refuses it: too long for the context, too large for the page pool ever, or
-one too many in the queue. An accepted sequence is **waiting**, in order of arrival and never overtaken.
+one too many in the queue. An accepted sequence is **waiting**, in order of arrival. None overtakes another, except
+those that wait for a prefix which another one is computing for them.
 
-When the pages it is to start with are free it gets them and is **prefilling**: its known tokens go out in
-chunks, in order, each chunk in the next step that has room, without waiting for the one before to come back.
-The chunk that ends with the last known token asks the last stage to draw the next one; with it the sequence is
-**decoding**. The drawn token comes back through `complete`, is written to the sequence's log, told to the
-caller as a `Token`, and is the next row to send. A sequence thus has many chunks in flight but one decode row.
+When the pages it is to start with can be had it gets them and is **prefilling**. Pages that the tree of prefixes
+has for the beginning of its log it shares with their other owners, and its rows start after them. The other known
+tokens go out in chunks, in order, each in the next step that has room, without waiting for the one before to come
+back. Pages that are full and computed are offered to the tree. The chunk that ends with the last known token asks
+the last stage to draw the next one; with it the sequence is **decoding**. The drawn token comes back through
+`complete`, is written to the sequence's log, told to the caller as a `Token`, and is the next row to send. A sequence
+thus has many chunks in flight but one decode row.
 
-A step mixes decode rows of the sequences that have waited longest and prompt chunks, decode rows first, up to the
-rows that a stage takes. As many steps are in flight as the pipeline has stages to keep busy; each takes its share
-of the decoding sequences, so that one group is computed by every stage at any time.
+A step mixes decode rows of the sequences that have waited longest and prompt chunks, decode rows first. As many
+steps are in flight as the pipeline has stages to keep busy; each takes its share of the decoding sequences, so that
+one group is computed by every stage at any time. Prompt rows are as many as the decode rows beside them can
+bear, and are shared out so that no prompt waits for ever behind a long one.
 
 A sequence that cannot get a further page makes the youngest one **preempted**: no more steps of it are issued,
 and when the last one in flight is back it gives up its pages and is waiting again, at its old place. What it had
-generated stays in its log and is prefilled like a prompt. The oldest sequence is never preempted, so it
-ends, and then the next oldest is the oldest: every sequence ends. `lose` sends all of them back in the same
-way when the pipeline that held their pages is gone.
+generated stays in its log and is prefilled like a prompt, as far as its pages are not cached any more. The oldest
+sequence is never preempted, so it ends, and then the next oldest is the oldest: every sequence ends. `lose` sends
+all of them back in the same way when a stage that held their pages is gone.
 
 It has **ended** at an end-of-sequence token or a stop string ("stop"), at its most tokens ("length"), or when
 the client left ("cancelled"). Steps in flight may still write to its pages; they are given back with the last of
-those, and the scheduler forgets the sequence.
+those, what has been computed stays cached while there is room, and the scheduler forgets the sequence.
 
-Modules: `scheduler` chooses within its `capacity`, `memory` decides who gets pages, `pages` and `free_runs` keep them,
-`sequence` is one sequence's log and state, `step` is what goes out, `events` is what is told.
+Modules: `scheduler` chooses within its `capacity`. Who gets pages: `memory`, which has the `pages`, their `free_runs`
+and the `prefix_tree`. How many rows and steps: `tempo`, from `pacing`, `flight` and `turnover`, which learn from
+results. Whose prompt rows: `turns`. `sequence` is one sequence's log and state, `step` is what goes out, `events` is
+what is told, `figures` what can be asked.
 """

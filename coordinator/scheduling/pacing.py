@@ -8,8 +8,10 @@ While somebody decodes. An answer's gap between tokens is one round of its step.
 decoding sequences, all in min(D, K) steps, a round takes as long as one step's way through all stages or, if that is
 more, as all those steps take at the slowest stage. With prompts every one of the K steps carries a chunk, and a
 decode row waits at the slowest stage for the chunks of the steps in front of its own: a round takes K times
-such a step. So a step may take GAP_GROWTH / K of the old round there. The yardstick must not go stale under a load that
-never ends, so one step in YARDSTICK_STEPS goes without prompt rows.
+such a step. So a step may take GAP_GROWTH / K of the old round there. The old round must not go stale under a load that
+never ends: if steps now have many more or fewer decode rows than those that were measured, and in any case at
+long last, a step goes without prompt rows to measure one. Not more often, as the steps behind it, longer than it, make
+one gap of each answer longer than the others.
 
 While nobody decodes. Chunks of c rows bring P rows through K stages in (P/c + K-1) (a + bc), where a is what any
 step takes and b what a row does; that is least for c = sqrt(P a / ((K-1) b)). With one stage the whole step is used. A
@@ -32,20 +34,23 @@ FIRST_ROWS = 64  # before anything is known of what a row costs; 512 could take 
 FIRST_ROWS_BESIDE_DECODES = 16
 WHOLE_ROWS = 16  # chunks of prompts alone are a multiple of this, as matrix kernels like it
 UNKNOWN_FIXED_ROWS = 16.0  # a / b before it is known
-YARDSTICK_STEPS = 64
+STALE_STEPS = 64  # the least between two measurements for their own sake
+STALE_ROWS_RATIO = 1.5
+OLD_STEPS = 1024  # the most between two measurements
 STEP_US = 1_000_000
 
 
 class Pace:
-    """The sizes of chunks for a pipeline of which up to `steps` decode steps are in flight."""
+    """The sizes of chunks. `steps` is always how many steps with decode rows are to be in flight."""
 
     def __init__(self) -> None:
         self._decode_us = Average()  # of a step without prompt rows, at the slowest stage
         self._decode_way_us = Average()  # of the same, at all stages together
+        self._decode_rows = Average()  # of the same
         self._added_us = Average()  # by the prompt rows of a step, at the slowest stage
         self._added_rows = Average()
-        self._latest_rows = 0
-        self._since_yardstick = 0
+        self._proven_rows = 0  # that a step lately had; more than twice as many would be a leap in the dark
+        self._since_decode = 0  # steps with both kinds of rows since one without prompt rows
 
     def learn(self, timings: Sequence[StageTiming], *, decode_rows: int, prompt_rows: int) -> None:
         """Takes in the times of a step that has come back."""
@@ -55,23 +60,24 @@ class Pace:
         if prompt_rows == 0:
             self._decode_us.add(max(times_us))
             self._decode_way_us.add(sum(times_us))
-            self._since_yardstick = 0
+            self._decode_rows.add(decode_rows)
+            self._since_decode = 0
             return
         self._added_us.add(max(times_us) - self._decode_us.value)
         self._added_rows.add(prompt_rows)
-        self._latest_rows = prompt_rows
-        self._since_yardstick += decode_rows > 0
+        self._proven_rows = max(prompt_rows, self._proven_rows // 2)
+        self._since_decode += decode_rows > 0
 
     def rows_beside_decodes(self, decoding: int, steps: int) -> int:
         """The most prompt rows of a step while `decoding` sequences decode and `steps` steps are in flight."""
-        if self._since_yardstick >= YARDSTICK_STEPS:
+        if self._is_stale(decoding / min(decoding, steps)):
             return 0
         row_us = self._row_us()
         if not row_us or not self._decode_us.value:
             return FIRST_ROWS_BESIDE_DECODES
         round_us = max(self._decode_way_us.value, min(decoding, steps) * self._decode_us.value)
         rows = (GAP_GROWTH * round_us / steps - self._decode_us.value) / row_us
-        return max(LEAST_ROWS, int(min(rows, 2 * self._latest_rows)))
+        return max(LEAST_ROWS, int(min(rows, 2 * self._proven_rows)))
 
     def rows_alone(self, prompt_tokens: int, steps: int) -> int:
         """The best prompt rows of a step while nobody decodes and `prompt_tokens` are to be prefilled in all."""
@@ -81,6 +87,13 @@ class Pace:
             fixed_rows = self._decode_us.value / row_us if row_us and self._decode_us.value else UNKNOWN_FIXED_ROWS
             rows = min(rows, math.sqrt(prompt_tokens * fixed_rows / (steps - 1)))
         return max(1, int(rows / WHOLE_ROWS + 0.5)) * WHOLE_ROWS
+
+    def _is_stale(self, decode_rows: float) -> bool:
+        """Whether the time of a decode step is to be measured anew, now that such have `decode_rows`."""
+        if self._since_decode < STALE_STEPS:
+            return False
+        ratio = decode_rows / max(1.0, self._decode_rows.value)
+        return not 1 / STALE_ROWS_RATIO < ratio < STALE_ROWS_RATIO or self._since_decode >= OLD_STEPS
 
     def _row_us(self) -> float:
         """What a prompt row adds to a step at the slowest stage; 0 if that is not known."""

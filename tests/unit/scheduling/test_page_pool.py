@@ -131,3 +131,19 @@ def test_every_page_is_free_or_owned(pages: int, moves: list[tuple[str, int]]) -
 
 def _pages(runs: tuple[PageRun, ...]) -> list[int]:
     return [page for each in runs for page in range(each.first, each.first + each.count)]
+
+
+def test_a_kept_page_is_cached_without_an_owner_and_free_once_dropped() -> None:
+    pool = PagePool(4, 16)
+    pages = pool.extend((), 3)
+    pool.keep([0, 1])
+    pool.release(pages)
+    assert (pool.used_pages, pool.cached_pages, pool.free_pages) == (0, 2, 2)
+    pool.share((run(0, 1),))
+    pool.drop([0, 1])
+    assert (pool.used_pages, pool.cached_pages, pool.free_pages) == (1, 0, 3)
+    pool.check()
+    with pytest.raises(AssertionError, match="not kept"):
+        pool.drop([0])
+    with pytest.raises(AssertionError, match="cannot be kept"):
+        pool.keep([3])

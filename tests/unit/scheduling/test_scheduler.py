@@ -301,8 +301,9 @@ def test_a_full_queue_says_so() -> None:
     world = scheduler(max_waiting=2)
     world.add(request(1, 2))
     world.add(request(2, 2))
-    with pytest.raises(OverloadedError, match="2 requests are waiting"):
+    with pytest.raises(OverloadedError, match=r"2 requests are waiting .* in about 1 s") as refusal:
         world.add(request(3, 2))
+    assert refusal.value.retry_after_s == 1
     world.next_step()
     world.add(request(3, 2))
 
