@@ -1,0 +1,375 @@
+"""What clients get of a coordinator over healthy nodes: plans, progress, answers, refusals; one client or several."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator.coordinator import Coordinator
+from coordinator.discovery.browser import Browser
+from coordinator.settings import CoordinatorSettings
+from layerline.errors import (
+    ModelMismatchError,
+    ModelNotFoundError,
+    ModelUnsupportedError,
+    NoNodesError,
+    PlanInvalidError,
+    PromptTooLongError,
+    RequestError,
+    UsageError,
+)
+from layerline.models.card import ModelCard
+from layerline.plan import ManualStage, PlanRequest
+from layerline.reports import Announcement, NodeProgress, Planned, Ready
+from layerline.requests import GenerateRequest, Message
+from tests.fakes.coordinators import answer, coordinator_of, events_of, joined, prepared, settings_for, split
+from tests.fakes.model_files import TinyModel
+from tests.fakes.node_service import MODEL, FakeNode, nodes_of, tiny_card
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
+    return tiny_card(tmp_path_factory.mktemp("model"))
+
+
+@asynccontextmanager
+async def two_nodes(card: ModelCard) -> AsyncIterator[tuple[Coordinator, list[FakeNode]]]:
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        yield coordinator, nodes
+
+
+# --- what is told
+
+
+async def test_what_is_told_on_the_way_to_ready(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        events = await events_of(coordinator, split("a", "b"))
+    assert events[0] == Announcement(text="Looking for nodes.")
+    progress = [event for event in events if isinstance(event, NodeProgress)]
+    assert {(event.node, event.phase) for event in progress} == {(n, p) for n in "ab" for p in ("index", "load")}
+    (planned,) = (event for event in events if isinstance(event, Planned))
+    assert planned.plan.epoch == 0
+    assert isinstance(events[-1], Ready)
+    assert events[-1].plan.epoch == 1
+    assert [(stage.node, stage.first_layer, stage.last_layer) for stage in events[-1].plan.stages] == [
+        ("a", 0, 2),
+        ("b", 3, 5),
+    ]
+
+
+async def test_facts_nodes_and_models(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, nodes):
+        assert (coordinator.facts().model, coordinator.facts().name) == ("", "test")
+        assert not (await coordinator.models()).models[0].loaded
+        await prepared(coordinator, split("a", "b"))
+        assert coordinator.facts().model == MODEL
+        (model,) = (await coordinator.models()).models
+        assert (model.name, model.nodes, model.loaded) == (MODEL, ("a", "b"), True)
+        report = await coordinator.nodes()
+        assert [(node.name, node.unusable) for node in report.nodes] == [("a", ""), ("b", "")]
+        assert [node.facts.held_by.coordinator for node in report.nodes if node.facts and node.facts.held_by] == [
+            "test",
+            "test",
+        ]
+        assert report.searched == tuple(node.address for node in nodes)
+
+
+async def test_a_plan_loads_nothing_and_is_the_one_in_effect_once_there_is_one(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, nodes):
+        planned = await coordinator.plan(split("a", "b"))
+        assert planned.epoch == 0
+        assert [node.loads for node in nodes] == [0, 0]
+        await prepared(coordinator, split("a", "b"))
+        assert (await coordinator.plan(PlanRequest(model="tiny"))).epoch == 1
+        assert (await coordinator.plan(PlanRequest(model="tiny", dtype="float32"))).epoch == 0
+
+
+async def test_a_model_in_service_is_ready_at_once_for_whoever_asks_for_it(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, nodes):
+        await prepared(coordinator, split("a", "b"))
+        by_id = tuple(
+            ManualStage(node=node, first_layer=first, last_layer=first + 2) for node, first in (("a", 0), ("id-b", 3))
+        )
+        for request in (
+            PlanRequest(model="tiny"),
+            PlanRequest(model=f"/x/{MODEL}"),
+            PlanRequest(model=MODEL, layers=by_id),
+        ):
+            (ready,) = await events_of(coordinator, request)
+            assert isinstance(ready, Ready)
+        assert [node.loads for node in nodes] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        PlanRequest(model="tiny", dtype="float32"),
+        PlanRequest(model="other"),
+        PlanRequest(model="tiny", context_tokens=9999),
+        split("b", "a"),
+        split("a"),
+    ],
+)
+async def test_something_else_is_refused_while_a_model_is_in_service(card: ModelCard, other: PlanRequest) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        await prepared(coordinator, split("a", "b"))
+        with pytest.raises(RequestError, match=r"serves tiny\.gguf in bfloat16 .*\(a=0-2, b=3-5\)"):
+            await prepared(coordinator, other)
+        assert (await answer(coordinator, max_tokens=2)).text == "bc"
+
+
+# --- what cannot be
+
+
+async def test_a_model_that_nobody_has(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        with pytest.raises(ModelNotFoundError, match=r"They have tiny\.gguf") as raised:
+            await prepared(coordinator, PlanRequest(model="tini"))
+        assert "a: /models, b: /models" in raised.value.message
+        with pytest.raises(ModelNotFoundError):
+            await answer(coordinator, model="tini")
+
+
+@pytest.mark.parametrize("reference", ["x" * 256, "x/" * 100, "/", "..", "\u00e9" * 200])
+async def test_a_reference_that_can_be_no_file_is_a_model_that_nobody_has(card: ModelCard, reference: str) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        with pytest.raises(ModelNotFoundError):
+            await prepared(coordinator, PlanRequest(model=reference))
+
+
+async def test_files_that_differ_are_told_apart_by_the_tensor(card: ModelCard, tmp_path: Path) -> None:
+    name = "blk.3.ffn_up.weight"
+    changed = np.full((96, 64), 0.5, dtype=np.float32)
+    async with two_nodes(card) as (coordinator, nodes):
+        nodes[1].card = tiny_card(tmp_path, tensors={name: changed})
+        with pytest.raises(ModelMismatchError, match=name) as raised:
+            await prepared(coordinator, split("a", "b"))
+        assert "node a and node b have unlike files" in raised.value.message
+        assert len((await coordinator.models()).models) == 2
+
+
+async def test_a_path_of_this_machine_must_be_the_same_file(
+    card: ModelCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "same").mkdir()
+    (tmp_path / "other").mkdir()
+    tiny_card(tmp_path / "same")
+    tiny_card(tmp_path / "other", TinyModel(layers=6, seed=1))
+    async with two_nodes(card) as (coordinator, _):
+        with pytest.raises(ModelMismatchError, match="this machine and node a"):
+            await prepared(coordinator, PlanRequest(model=str(tmp_path / "other" / MODEL)))
+        assert (await prepared(coordinator, PlanRequest(model=str(tmp_path / "same" / MODEL)))).model == MODEL
+
+
+async def test_a_plan_by_hand_that_cannot_be(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, nodes):
+        with pytest.raises(PlanInvalidError, match="'z'"):
+            await prepared(coordinator, split("a", "z"))
+        assert [node.loads for node in nodes] == [0, 0]
+
+
+async def test_nobody_to_ask(card: ModelCard) -> None:
+    async with nodes_of(card, "a") as nodes:
+        settings = settings_for(nodes)
+    async with Coordinator(settings, address="here:1") as coordinator:
+        with pytest.raises(NoNodesError, match=nodes[0].address):
+            await prepared(coordinator, PlanRequest(model="tiny"))
+        (node,) = (await coordinator.nodes()).nodes
+        assert "does not answer" in node.unusable
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 257])
+def test_a_name_that_cannot_be_told_is_refused_at_once(name: str) -> None:
+    with pytest.raises(UsageError, match="name"):
+        CoordinatorSettings(name=name)
+
+
+async def test_a_bad_address_leaves_no_search_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[str] = []
+
+    class Counted(Browser):
+        async def __aenter__(self) -> Counted:
+            left.append("in")
+            return self
+
+        async def __aexit__(self, *failure: object) -> None:
+            left.append("out")
+
+    monkeypatch.setattr("coordinator.coordinator.Browser", Counted)
+    with pytest.raises(UsageError, match="--node"):
+        async with Coordinator(CoordinatorSettings(nodes=("nonsense",)), address="here:1"):
+            pass
+    assert left == ["in", "out"]
+
+
+# --- answers
+
+
+async def test_an_answer_without_any_preparation(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        with pytest.raises(RequestError, match="No model is loaded"):
+            await answer(coordinator)
+        completion = await answer(coordinator, model="tiny", max_tokens=4)
+        assert (completion.text, completion.finished.finish_reason) == ("bcde", "length")
+        assert completion.finished.usage.prompt_tokens == 1
+        assert completion.finished.usage.completion_tokens == 4
+        assert len(completion.token_ids) == 4
+        assert completion.finished.plan[0].first_layer == 0
+
+
+async def test_a_model_that_was_lost_is_built_anew_as_it_was(
+    card: ModelCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tiny_card(tmp_path)
+    path = str(tmp_path / MODEL)
+    async with two_nodes(card) as (coordinator, nodes):
+        request = PlanRequest(model=path, context_tokens=128, layers=split("b", "a").layers)
+        await prepared(coordinator, request)
+        assert nodes[0].worker is not None
+        for name in ("", "tiny", MODEL, path):
+            await nodes[0].worker.die()
+            await coordinator.lost()
+            again = await answer(coordinator, max_tokens=2, model=name)
+            assert [stage.node for stage in again.finished.plan] == ["b", "a"]
+        assert (await coordinator.plan(PlanRequest(model="tiny"))).context_tokens == 128
+
+
+async def test_a_request_for_another_model_than_the_one_in_service(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        await prepared(coordinator, split("a", "b"))
+        with pytest.raises(RequestError, match=r"serves tiny\.gguf"):
+            await answer(coordinator, model="other")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "x" * 300])
+async def test_a_model_name_that_can_be_none_is_the_requests_fault(card: ModelCard, name: str) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        with pytest.raises(RequestError, match="model name"):
+            await answer(coordinator, model=name)
+
+
+async def test_stop_strings_and_end_tokens(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        await prepared(coordinator, split("a", "b"))
+        stopped = await answer(coordinator, stop=("fg", "zzz"))
+        assert (stopped.text, stopped.finished.finish_reason) == ("bcde", "stop")
+        assert stopped.finished.usage.completion_tokens == 6
+        assert len(stopped.token_ids) == 6
+        async with aclosing(coordinator.generate(GenerateRequest(token_ids=(1,)))) as items:
+            ended = joined([item async for item in items])
+        assert (ended.text, ended.token_ids, ended.finished.finish_reason) == ("", (2,), "stop")
+
+
+async def test_seeds_are_told_and_kept(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        await prepared(coordinator, split("a", "b"))
+        assert (await answer(coordinator, max_tokens=1, seed=2**64 - 1)).finished.seed == 2**64 - 1
+        assert (await answer(coordinator, max_tokens=1, seed=0)).finished.seed == 0
+        chosen = {(await answer(coordinator, max_tokens=1)).finished.seed for _ in range(3)}
+        assert len(chosen) == 3
+
+
+async def test_a_chat_goes_through_the_models_template(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        await prepared(coordinator, split("a", "b"))
+        request = GenerateRequest(messages=(Message(role="user", content="hi"),), max_tokens=1)
+        async with aclosing(coordinator.generate(request)) as items:
+            completion = joined([item async for item in items])
+        assert completion.finished.usage.prompt_tokens > 10
+
+
+async def test_a_chat_with_a_model_without_a_template(tmp_path: Path) -> None:
+    plain = tiny_card(tmp_path, metadata={"tokenizer.chat_template": None})
+    async with two_nodes(plain) as (coordinator, _):
+        request = GenerateRequest(model="tiny", messages=(Message(role="user", content="hi"),))
+        with pytest.raises(ModelUnsupportedError, match="no chat template"):
+            await anext(coordinator.generate(request))
+        assert (await answer(coordinator, max_tokens=1)).text == "b"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "words"),
+    [
+        (GenerateRequest(prompt="a" * 256), PromptTooLongError, "256 tokens; the context holds 256"),
+        (GenerateRequest(token_ids=()), RequestError, "empty"),
+        (GenerateRequest(prompt=""), RequestError, "empty"),
+        (GenerateRequest(token_ids=(5, 4000000000)), RequestError, "4000000000 at position 1"),
+        (GenerateRequest(prompt="a", temperature=float("nan")), RequestError, "temperature"),
+        (GenerateRequest(prompt="a", top_p=0.0), RequestError, "top_p"),
+        (GenerateRequest(prompt="a", stop=("x" * 5000,)), RequestError, "stop string"),
+    ],
+)
+async def test_a_request_that_cannot_be_answered(
+    card: ModelCard, wrong: GenerateRequest, kind: type[RequestError], words: str
+) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        await prepared(coordinator, split("a", "b"))
+        with pytest.raises(kind, match=words):
+            await anext(coordinator.generate(wrong))
+        assert (await answer(coordinator, max_tokens=2)).text == "bc"
+
+
+async def test_a_prompt_in_many_chunks(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        await prepared(coordinator, split("a", "b"))
+        assert (await answer(coordinator, prompt="a" * 250)).text == "bcdefg"
+
+
+# --- several clients
+
+
+async def test_two_clients_that_prepare_at_once_load_once(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, nodes):
+        first, second = await asyncio.gather(*(events_of(coordinator, split("a", "b")) for _ in range(2)))
+        assert first[-1] == second[-1]
+        assert second[:-1] == [Announcement(text="Waiting for what is under way.")]
+        assert [node.loads for node in nodes] == [1, 1]
+
+
+async def test_two_clients_that_want_different_things_at_once(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        first, second = await asyncio.gather(
+            prepared(coordinator, split("a", "b")), prepared(coordinator, split("b", "a")), return_exceptions=True
+        )
+        assert not isinstance(first, BaseException)
+        assert isinstance(second, RequestError)
+
+
+async def test_the_second_client_goes_on_where_the_first_one_left(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, nodes):
+        waits = asyncio.Event()
+
+        async def wait() -> None:
+            await waits.wait()
+
+        nodes[1].hooks["load"] = wait
+        first = asyncio.create_task(prepared(coordinator, split("a", "b")))
+        await nodes[1].loading.wait()
+        second = asyncio.create_task(answer(coordinator, model="tiny", max_tokens=2))
+        await asyncio.sleep(0)
+        first.cancel()
+        waits.set()
+        assert (await second).text == "bc"
+
+
+async def test_a_client_that_reads_slowly_keeps_nobody_waiting(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        async with aclosing(coordinator.prepare(split("a", "b"))) as events:
+            await anext(events)  # and no more
+            assert (await answer(coordinator, model="tiny", max_tokens=2)).text == "bc"
+        assert coordinator.facts().model == MODEL
+
+
+async def test_many_answers_at_once(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        await prepared(coordinator, split("a", "b"))
+        prompts = "ABCDEFGHIJKLMNOP"
+        answers = await asyncio.gather(*(answer(coordinator, prompt=one, max_tokens=8) for one in prompts))
+        assert [a.text for a in answers] == ["".join(chr(ord(one) + n) for n in range(1, 9)) for one in prompts]

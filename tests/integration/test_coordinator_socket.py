@@ -1,0 +1,173 @@
+"""The coordinator's service as clients meet it: an embedded coordinator, asked over its socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from coordinator.embedded import embedded_coordinator
+from layerline.async_client import AsyncClient
+from layerline.errors import (
+    LayerlineError,
+    ModelNotFoundError,
+    NoNodesError,
+    PromptTooLongError,
+    RequestError,
+    StageFailedError,
+)
+from layerline.models.card import ModelCard
+from layerline.reports import Ready
+from layerline.rpc.channels import open_channel
+from layerline.rpc.status import error_from_rpc
+from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc
+from tests.fakes.coordinators import DEADLINE_S, settings_for, split
+from tests.fakes.node_service import MODEL, FakeNode, nodes_of, tiny_card
+
+LAYERS = split("a", "b").layers
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
+    return tiny_card(tmp_path_factory.mktemp("model"))
+
+
+@asynccontextmanager
+async def client_of(card: ModelCard) -> AsyncIterator[tuple[AsyncClient, list[FakeNode]]]:
+    """A client of a coordinator over two nodes, which are free soon after it."""
+    async with asyncio.timeout(DEADLINE_S), nodes_of(card, "a", "b") as nodes:
+        async with embedded_coordinator(settings_for(nodes)) as address, AsyncClient(address) as client:
+            yield client, nodes
+        await asyncio.gather(*(node.freed() for node in nodes))
+
+
+async def test_a_session_from_nothing_to_an_answer(card: ModelCard) -> None:
+    async with client_of(card) as (client, _):
+        assert (await client.describe()).model == ""
+        assert (await client.plan("tiny", layers=LAYERS)).epoch == 0
+        events = [event async for event in client.prepare("tiny", layers=LAYERS)]
+        assert isinstance(events[-1], Ready)
+        assert (await client.describe()).model == MODEL
+        assert [node.name for node in (await client.nodes()).nodes] == ["a", "b"]
+        assert [model.loaded for model in (await client.models()).models] == [True]
+        assert (await client.generate("a", max_tokens=3)).text == "bcd"
+        assert (await client.chat([{"role": "user", "content": "hi"}], max_tokens=1)).finished.finish_reason == "length"
+
+
+async def test_refusals_keep_their_class_over_the_socket(card: ModelCard) -> None:
+    async with client_of(card) as (client, _):
+        with pytest.raises(RequestError, match="No model is loaded"):
+            await client.generate("a")
+        with pytest.raises(ModelNotFoundError):
+            await client.plan("nothing")
+        async for _ in client.prepare("tiny", layers=LAYERS):
+            pass
+        with pytest.raises(PromptTooLongError):
+            await client.generate("a" * 300)
+
+
+async def test_nobody_there_over_the_socket(card: ModelCard) -> None:
+    async with nodes_of(card, "a") as nodes:
+        settings = settings_for(nodes)
+    async with embedded_coordinator(settings) as address, AsyncClient(address) as client:
+        with pytest.raises(NoNodesError):
+            await client.plan("tiny")
+
+
+async def test_a_stage_that_fails_is_named_over_the_socket(card: ModelCard) -> None:
+    async with client_of(card) as (client, nodes):
+        async for _ in client.prepare("tiny", layers=LAYERS):
+            pass
+
+        def fail(step: int) -> None:
+            raise RuntimeError("out of memory")
+
+        nodes[1].on_step = fail
+        with pytest.raises(StageFailedError, match="out of memory") as raised:
+            await client.generate("a")
+        assert raised.value.node == "b"
+        nodes[1].on_step = None
+        assert (await client.generate("a", max_tokens=2)).text == "bc"
+
+
+async def test_leaving_a_load_ends_it_on_the_nodes(card: ModelCard) -> None:
+    async with client_of(card) as (client, nodes):
+
+        async def for_ever() -> None:
+            await asyncio.get_running_loop().create_future()
+
+        nodes[1].hooks["load"] = for_ever
+        async with client.prepare("tiny", layers=LAYERS) as events:
+            await anext(events)
+            await nodes[1].loading.wait()
+        await asyncio.gather(*(node.freed() for node in nodes))
+        nodes[1].hooks.clear()
+        assert (await client.generate("a", model="tiny", max_tokens=2)).text == "bc"
+
+
+async def test_leaving_an_answer_is_no_fault(card: ModelCard, caplog: pytest.LogCaptureFixture) -> None:
+    async with client_of(card) as (client, _):
+        async for _ in client.prepare("tiny", layers=LAYERS):
+            pass
+        for count in range(4):
+            async with client.generate("a", stream=True) as pieces:
+                for _ in range(count):
+                    await anext(pieces)
+        assert (await client.generate("a", max_tokens=2)).text == "bc"
+    assert [record for record in caplog.records if record.levelname not in ("INFO", "DEBUG")] == []
+
+
+async def failed(call: Any) -> LayerlineError:
+    try:
+        await call
+    except grpc.aio.AioRpcError as failure:
+        return error_from_rpc(failure, peer="the coordinator")
+    raise AssertionError("it did not fail")
+
+
+async def test_messages_by_hand_that_no_client_of_ours_sends(card: ModelCard) -> None:
+    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
+        nodes = await stack.enter_async_context(nodes_of(card, "a", "b"))
+        address = await stack.enter_async_context(embedded_coordinator(settings_for(nodes)))
+        channel = await stack.enter_async_context(open_channel(address))
+        stub = coordinator_pb2_grpc.CoordinatorStub(channel)
+        plans = [
+            coordinator_pb2.PlanRequest(),
+            coordinator_pb2.PlanRequest(model="tiny", dtype="int2"),
+            coordinator_pb2.PlanRequest(model="a\0b"),
+        ]
+        for message in plans:
+            assert (await failed(stub.Plan(message))).code == "protocol"
+            assert (await failed(stub.Prepare(message).read())).code == "protocol"
+        odd = coordinator_pb2.PlanRequest(model="tiny", layers=[coordinator_pb2.ManualStage(node="")])
+        assert (await failed(stub.Plan(odd))).code == "plan_invalid"
+        requests = [
+            coordinator_pb2.GenerateRequest(model="tiny"),
+            coordinator_pb2.GenerateRequest(model="a\nb", prompt="x", top_p=1, repetition_penalty=1),
+            coordinator_pb2.GenerateRequest(model="tiny", prompt="x"),  # zeros, where 1 is off
+            coordinator_pb2.GenerateRequest(model="tiny", chat={"messages": [{"role": "king", "content": "x"}]}),
+            coordinator_pb2.GenerateRequest(model="tiny", prompt="x", stop=[""]),
+            coordinator_pb2.GenerateRequest(model="tiny", prompt="x", stop=["s"] * 17),
+        ]
+        for request in requests:
+            assert (await failed(stub.Generate(request).read())).code == "request"
+        for method in ("Generate", "Prepare"):
+            call = channel.unary_stream(f"/layerline.rpc.v1.Coordinator/{method}")(b"\xff\xff")
+            assert await call.code() is not grpc.StatusCode.OK
+        described = await stub.Describe(coordinator_pb2.NodesRequest())
+        assert described.name == "test"
+
+
+async def test_the_socket_goes_with_its_coordinator(card: ModelCard) -> None:
+    async with nodes_of(card, "a") as nodes, embedded_coordinator(settings_for(nodes)) as address:
+        folder = Path(address.removeprefix("unix:")).parent
+        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    assert not os.path.exists(folder)  # noqa: ASYNC240
