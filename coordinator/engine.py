@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -57,6 +58,7 @@ class Engine:
         self._numbers = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         self._work = asyncio.Event()
+        self._sent_s: dict[int, float] = {}  # by step in flight
         self._overdue: asyncio.TimerHandle | None = None
         self.failed: LayerlineError | None = None
 
@@ -104,6 +106,7 @@ class Engine:
             self._work.clear()
             while (step := self._scheduler.next_step()) is not None:
                 self._watch_deadline()
+                self._sent_s[step.number] = time.monotonic()
                 await self._ring.frames.send(step.frame(self._ring.epoch))
 
     async def _take_results(self) -> None:
@@ -115,8 +118,10 @@ class Engine:
             self._work.set()
 
     def _completed(self, result: StepResult) -> tuple[Event, ...]:
+        now_s = time.monotonic()
+        took_us = 1e6 * (now_s - self._sent_s.pop(result.step, now_s))
         try:
-            return self._scheduler.complete(result)
+            return self._scheduler.complete(result, took_us=took_us)
         except ProtocolError as error:
             error.node = error.node or self._ring.nodes[-1]
             raise
