@@ -15,6 +15,7 @@ def does_for(plan: Plan, request: PlanRequest) -> bool:
     return (
         names(plan.model, request.model)
         and plan.dtype == request.dtype
+        and request.kv_dtype in ("", plan.kv_dtype)
         and request.context_tokens <= plan.context_tokens
         and (not request.layers or _has_layers(plan, request.layers))
     )
@@ -32,7 +33,8 @@ def other_model(plan: Plan) -> RequestError:
     """The refusal of whoever asks for something else."""
     stages = ", ".join(f"{stage.node}={stage.spec.first_layer}-{stage.spec.last_layer}" for stage in plan.stages)
     return RequestError(
-        f"This coordinator serves {plan.model} in {plan.dtype} with a context of {plan.context_tokens} ({stages}).",
+        f"This coordinator serves {plan.model} in {plan.dtype}, keys and values in {plan.kv_dtype}, with a context of"
+        f" {plan.context_tokens} ({stages}).",
         remedy="Ask for that, or start another coordinator on other nodes.",
     )
 

@@ -188,22 +188,24 @@ class AsyncClient:
         model: str,
         *,
         dtype: str = "bfloat16",
+        kv_dtype: str = "",
         context_tokens: int = 0,
         layers: Sequence[ManualStage] = (),
     ) -> PlanReport:
         """Who would hold which layers of `model`, and why; loads nothing."""
-        return await self._ask(calls.plan(plan_request(model, dtype, context_tokens, layers)))
+        return await self._ask(calls.plan(plan_request(model, dtype, kv_dtype, context_tokens, layers)))
 
     def prepare(
         self,
         model: str,
         *,
         dtype: str = "bfloat16",
+        kv_dtype: str = "",
         context_tokens: int = 0,
         layers: Sequence[ManualStage] = (),
     ) -> AsyncStream[PrepareEvent, Ready]:
         """Loads `model` if it is not loaded; the stream tells how far each node is, until Ready."""
-        call = calls.prepare(plan_request(model, dtype, context_tokens, layers))
+        call = calls.prepare(plan_request(model, dtype, kv_dtype, context_tokens, layers))
         return AsyncStream(self._connected, call)
 
     async def connect(self) -> CoordinatorFacts:

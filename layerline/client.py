@@ -174,22 +174,24 @@ class Client:
         model: str,
         *,
         dtype: str = "bfloat16",
+        kv_dtype: str = "",
         context_tokens: int = 0,
         layers: Sequence[ManualStage] = (),
     ) -> PlanReport:
         """Who would hold which layers of `model`, and why; loads nothing."""
-        return self._ask(calls.plan(plan_request(model, dtype, context_tokens, layers)))
+        return self._ask(calls.plan(plan_request(model, dtype, kv_dtype, context_tokens, layers)))
 
     def prepare(
         self,
         model: str,
         *,
         dtype: str = "bfloat16",
+        kv_dtype: str = "",
         context_tokens: int = 0,
         layers: Sequence[ManualStage] = (),
     ) -> Stream[PrepareEvent, Ready]:
         """Loads `model` if it is not loaded; the stream tells how far each node is, until Ready."""
-        return self._stream(calls.prepare(plan_request(model, dtype, context_tokens, layers)))
+        return self._stream(calls.prepare(plan_request(model, dtype, kv_dtype, context_tokens, layers)))
 
     def connect(self) -> CoordinatorFacts:
         """Finds and greets the coordinator now rather than on first use."""

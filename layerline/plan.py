@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from layerline.checks import require, require_name, require_one_of
 
 DTYPES = ("bfloat16", "float32")
+KV_DTYPES = ("bfloat16", "float32", "int8")
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4}
 MAX_LAYERS = 1024
 MAX_PAGES = 1 << 24
@@ -25,16 +26,23 @@ class StageSpec:
     pages: int
     page_tokens: int
     max_rows: int  # the most rows a step may have
+    kv_dtype: str = ""  # what keys and values are held in; empty: as dtype
 
     def __post_init__(self) -> None:
         require_name(self.model, "model name")
         require_name(self.digest, "model digest")
         require(0 <= self.first_layer <= self.last_layer < MAX_LAYERS, "layers are not a range")
         require_one_of(self.dtype, DTYPES, "dtype")
+        require_one_of(self.kv_dtype, ("", *KV_DTYPES), "kv_dtype")
         require(0 < len(self.devices) <= 64, "a stage needs 1 to 64 devices")
         require(0 < self.pages <= MAX_PAGES, "pages out of range")
         require(0 < self.page_tokens <= 4096, "page_tokens out of range")
         require(0 < self.max_rows <= 65536, "max_rows out of range")
+
+    @property
+    def held_kv_dtype(self) -> str:
+        """What keys and values are held in."""
+        return self.kv_dtype or self.dtype
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,16 +56,26 @@ class ManualStage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanRequest:
-    """What a user asks of the planner. `context_tokens` 0 lets it choose; empty `layers` likewise."""
+    """What a user asks of the planner. `context_tokens` 0 lets it choose; empty `layers` likewise.
+
+    An empty `kv_dtype` is as `dtype`, or as it is where the model is in service.
+    """
 
     model: str
     dtype: str = "bfloat16"
     context_tokens: int = 0
     layers: tuple[ManualStage, ...] = ()
+    kv_dtype: str = ""
 
     def __post_init__(self) -> None:
         require_name(self.model, "model name")
         require_one_of(self.dtype, DTYPES, "dtype")
+        require_one_of(self.kv_dtype, ("", *KV_DTYPES), "kv_dtype")
+
+    @property
+    def held_kv_dtype(self) -> str:
+        """What keys and values are to be held in."""
+        return self.kv_dtype or self.dtype
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +107,7 @@ class Plan:
     layers: int
     context_tokens: int  # the most positions one sequence may have
     stages: tuple[StagePlan, ...]
+    kv_dtype: str
     notes: tuple[str, ...] = ()
     epoch: int = 0
 

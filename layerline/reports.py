@@ -99,6 +99,7 @@ class PlanReport:
     epoch: int
     stages: tuple[StageReport, ...]
     notes: tuple[str, ...]
+    kv_dtype: str
 
     @classmethod
     def of(cls, plan: Plan) -> PlanReport:
@@ -112,6 +113,7 @@ class PlanReport:
             epoch=plan.epoch,
             stages=tuple(StageReport.of(stage) for stage in plan.stages),
             notes=plan.notes,
+            kv_dtype=plan.kv_dtype,
         )
 
 

@@ -64,12 +64,16 @@ def generate_request(prompt: str | None, token_ids: Iterable[int] | None, option
     return _request(options, token_ids=ids)
 
 
-def plan_request(model: str, dtype: str, context_tokens: int, layers: Sequence[ManualStage]) -> PlanRequest:
+def plan_request(
+    model: str, dtype: str, kv_dtype: str, context_tokens: int, layers: Sequence[ManualStage]
+) -> PlanRequest:
     """What is asked of the planner."""
     _text(model, "model")
     _whole_number(context_tokens, "context_tokens")
     try:
-        return PlanRequest(model=model, dtype=dtype, context_tokens=context_tokens, layers=tuple(layers))
+        return PlanRequest(
+            model=model, dtype=dtype, kv_dtype=kv_dtype, context_tokens=context_tokens, layers=tuple(layers)
+        )
     except ValueError as error:
         raise UsageError(f"This cannot be planned: {error}.") from error
 

@@ -58,7 +58,8 @@ class Stage:
         held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, dtype=dtype, device=device)
         decoder = load_decoder(card, path, held, progress)
         layers, slots = spec.last_layer - spec.first_layer + 1, spec.pages * spec.page_tokens
-        return cls(card, spec, decoder, KVPool.allocate(card.spec, layers, slots, dtype, device))
+        pool = KVPool.allocate(card.spec, layers, slots, spec.held_kv_dtype, dtype=dtype, device=device)
+        return cls(card, spec, decoder, pool)
 
     @property
     def weights_bytes(self) -> int:
@@ -82,7 +83,7 @@ class Stage:
         x_TC = tensor_from_bytes(frame.tensor, self._device)
         if self._is_first:
             x_TC = self._decoder.embed(x_TC)
-        step = Step.of(frame.spans, self._spec.page_tokens, self._device)
+        step = Step.of(frame.spans, self._spec.page_tokens, self._pool.most_slots, self._device)
         self._decoder.layers_(x_TC, step, self._pool)
         product = self._product(frame, x_TC)
         compute_us = (time.perf_counter_ns() - started_ns) // 1000

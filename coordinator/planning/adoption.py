@@ -46,13 +46,14 @@ def _held_stages(spec: ModelSpec, digest: str, request: PlanRequest, nodes: Sequ
     """The loaded stages of this model that could be part of a plan made today, in order of nodes."""
     ordered = sorted(nodes, key=lambda node: (node.name, node.node_id))
     wanted = _layers_by_node(spec, request, ordered)
-    max_rows = Footprint(spec=spec, dtype=request.dtype, pages=1).max_rows
+    max_rows = Footprint.asked(spec, request, 1).max_rows
     return [
         _Held(node=node, spec=loaded.spec)
         for node in ordered
         if node.state == "ready" and len(node.loaded) == 1
         for loaded in node.loaded
         if (loaded.spec.digest, loaded.spec.dtype) == (digest, request.dtype)
+        and loaded.spec.held_kv_dtype == request.held_kv_dtype
         and (loaded.spec.page_tokens, loaded.spec.max_rows) == (PAGE_TOKENS, max_rows)
         and (not wanted or wanted.get(node.node_id) == (loaded.spec.first_layer, loaded.spec.last_layer))
     ]
@@ -82,6 +83,7 @@ def _plan(spec: ModelSpec, digest: str, request: PlanRequest, context_tokens: in
         model=chain[0].spec.model,
         digest=digest,
         dtype=request.dtype,
+        kv_dtype=request.held_kv_dtype,
         layers=spec.layers,
         context_tokens=context_tokens,
         stages=tuple(stage_plan(spec, stage.node, stage.spec, "loaded already") for stage in chain),

@@ -16,7 +16,7 @@ from layerline.models.sizes import (
     workspace_bytes,
 )
 from layerline.models.spec import ModelSpec
-from layerline.plan import DTYPE_BYTES
+from layerline.plan import DTYPE_BYTES, PlanRequest
 
 PAGE_TOKENS = 16
 MOST_ROWS = 512
@@ -39,11 +39,18 @@ WHOLE = Ends(first=True, last=True)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
-    """The memory of the stages of one model, held in one dtype, with the same number of KV pages each."""
+    """The memory of the stages of one model, held in `dtype` and `kv_dtype`, with the same number of KV pages each."""
 
     spec: ModelSpec
     dtype: str
+    kv_dtype: str
     pages: int
+
+    @classmethod
+    def asked(cls, spec: ModelSpec, request: PlanRequest, context_tokens: int) -> Footprint:
+        """That of the model as `request` wants it held, with pages for one sequence of `context_tokens`."""
+        pages = pages_for(context_tokens)
+        return cls(spec=spec, dtype=request.dtype, kv_dtype=request.held_kv_dtype, pages=pages)
 
     @property
     def max_rows(self) -> int:
@@ -73,7 +80,7 @@ class Footprint:
 
     def page_bytes(self, layers: int) -> int:
         """Bytes of one KV page."""
-        return PAGE_TOKENS * kv_bytes_per_token(self.spec, layers, self.dtype)
+        return PAGE_TOKENS * kv_bytes_per_token(self.spec, layers, self.kv_dtype)
 
     def kv_bytes(self, layers: int) -> int:
         """Bytes of all KV pages."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 from coordinator.planning.contexts import context_choices
 from coordinator.planning.crew import Crew, most_offered_bytes
 from coordinator.planning.explanations import context_notes
-from coordinator.planning.footprint import Footprint, ends_of, pages_for
+from coordinator.planning.footprint import Footprint, ends_of
 from coordinator.planning.refusals import REMEDY
 from coordinator.planning.stages import Assignment, assembled
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
@@ -33,7 +33,7 @@ def plan_by_hand(
     owners = resolve_layers(spec, request.layers, crew.nodes)
     choices = context_choices(spec, request.context_tokens)
     for context_tokens in choices:
-        footprint = Footprint(spec=spec, dtype=request.dtype, pages=pages_for(context_tokens))
+        footprint = Footprint.asked(spec, request, context_tokens)
         assignments = _assignments(footprint, crew, request.layers, owners)
         if assignments:
             notes = ["The layers are as --layers says.", *context_notes(context_tokens, choices[0])]

@@ -19,7 +19,7 @@ from coordinator.planning.explanations import (
     split_notes,
     whole_notes,
 )
-from coordinator.planning.footprint import FIRST, LAST, MIDDLE, Footprint, pages_for
+from coordinator.planning.footprint import FIRST, LAST, MIDDLE, Footprint
 from coordinator.planning.manual import plan_by_hand
 from coordinator.planning.partition import Offer, Partition, best_partition
 from coordinator.planning.refusals import does_not_fit
@@ -42,7 +42,7 @@ def make_plan(spec: ModelSpec, card_name: str, digest: str, request: PlanRequest
     crew = Crew.of(nodes, request.dtype)
     choices = context_choices(spec, request.context_tokens)
     for context_tokens in choices:
-        footprint = Footprint(spec=spec, dtype=request.dtype, pages=pages_for(context_tokens))
+        footprint = Footprint.asked(spec, request, context_tokens)
         placement = _placed(footprint, crew)
         if placement is not None:
             notes = [

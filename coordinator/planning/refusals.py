@@ -49,7 +49,7 @@ def _parts(footprint: Footprint) -> str:
     layers = footprint.spec.layers
     return (
         f"Its weights take {format_bytes(footprint.weights_bytes(layers, WHOLE))} in {footprint.dtype},"
-        f" its KV pages {format_bytes(footprint.kv_bytes(layers))}; a node needs at least"
+        f" its KV pages {format_bytes(footprint.kv_bytes(layers))} in {footprint.kv_dtype}; a node needs at least"
         f" {format_bytes(footprint.least_bytes)} to hold one of its {layers} layers."
     )
 

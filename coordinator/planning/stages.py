@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coordinator.planning.crew import Hand
-from coordinator.planning.footprint import PAGE_TOKENS, Footprint, ends_of, pages_for
+from coordinator.planning.footprint import PAGE_TOKENS, Footprint, ends_of
 from layerline.facts import NodeFacts
 from layerline.models.spec import ModelSpec
 from layerline.plan import Plan, PlanRequest, StagePlan, StageSpec
@@ -37,7 +37,7 @@ def assembled(
     notes: Sequence[str],
 ) -> Plan:
     """The plan in which each device takes its assignment, with as many KV pages as are of use and fit everywhere."""
-    base = Footprint(spec=spec, dtype=request.dtype, pages=pages_for(context_tokens))
+    base = Footprint.asked(spec, request, context_tokens)
     pages = base.pages + min(_spare_pages(base, assignment) for assignment in assignments)
     stages = [
         stage_plan(
@@ -53,6 +53,7 @@ def assembled(
                 pages=pages,
                 page_tokens=PAGE_TOKENS,
                 max_rows=base.max_rows,
+                kv_dtype=request.held_kv_dtype,
             ),
             assignment.why,
         )
@@ -62,6 +63,7 @@ def assembled(
         model=card_name,
         digest=digest,
         dtype=request.dtype,
+        kv_dtype=request.held_kv_dtype,
         layers=spec.layers,
         context_tokens=context_tokens,
         stages=tuple(stages),
@@ -71,7 +73,7 @@ def assembled(
 
 def stage_plan(model: ModelSpec, node: NodeFacts, spec: StageSpec, why: str) -> StagePlan:
     """The stage `spec` on `node`, with the memory it takes and what the node's devices for it offer."""
-    footprint = Footprint(spec=model, dtype=spec.dtype, pages=spec.pages)
+    footprint = Footprint(spec=model, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype, pages=spec.pages)
     ends, layers = ends_of(model, spec.first_layer, spec.last_layer), spec.last_layer - spec.first_layer + 1
     return StagePlan(
         node_id=node.node_id,

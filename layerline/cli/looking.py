@@ -47,5 +47,9 @@ async def _nodes(finding: Finding) -> NodesReport:
 async def _plan(finding: Finding, request: PlanRequest) -> PlanReport:
     async with open_session(finding, request.model) as session:
         return await session.client.plan(
-            session.model, dtype=request.dtype, context_tokens=request.context_tokens, layers=request.layers
+            session.model,
+            dtype=request.dtype,
+            kv_dtype=request.kv_dtype,
+            context_tokens=request.context_tokens,
+            layers=request.layers,
         )

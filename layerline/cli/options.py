@@ -15,7 +15,7 @@ import click
 from layerline.addresses import split_address
 from layerline.errors import UsageError
 from layerline.layers_option import parse_layers
-from layerline.plan import DTYPES, ManualStage, PlanRequest
+from layerline.plan import DTYPES, KV_DTYPES, ManualStage, PlanRequest
 from layerline.request_options import GenerateOptions
 
 MAX_CONTEXT_TOKENS = 1 << 24
@@ -92,6 +92,11 @@ def placement_options() -> list[click.Parameter]:
             default=DTYPES[0],
             show_default=True,
             help="What weights are held in: 2 or 4 bytes each.",
+        ),
+        click.Option(
+            ["--kv-dtype"],
+            type=click.Choice(KV_DTYPES),
+            help="What keys and values are held in; int8 takes half the memory of bfloat16. [default: as --dtype]",
         ),
         click.Option(
             ["--context", "context_tokens"],
@@ -203,7 +208,11 @@ def plan_request_of(model: str, given: Mapping[str, Any]) -> PlanRequest:
     """What to plan, out of what was given."""
     try:
         return PlanRequest(
-            model=model, dtype=given["dtype"], context_tokens=given["context_tokens"], layers=given["layers"]
+            model=model,
+            dtype=given["dtype"],
+            kv_dtype=given["kv_dtype"] or "",
+            context_tokens=given["context_tokens"],
+            layers=given["layers"],
         )
     except ValueError as error:
         raise UsageError(f"This cannot be a model: {error}.", remedy="Give the name of a file or folder.") from error

@@ -63,7 +63,11 @@ async def _answer(prompt: Prompt, finding: Finding, request: PlanRequest) -> Non
 async def prepare(client: AsyncClient, request: PlanRequest, *, quiet: bool = False) -> None:
     """Has the model loaded, with what happens shown on standard error unless `quiet`."""
     events = client.prepare(
-        request.model, dtype=request.dtype, context_tokens=request.context_tokens, layers=request.layers
+        request.model,
+        dtype=request.dtype,
+        kv_dtype=request.kv_dtype,
+        context_tokens=request.context_tokens,
+        layers=request.layers,
     )
     with LoadScreen(standard_error(), quiet=quiet) as screen:
         async with events:

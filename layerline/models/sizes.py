@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from layerline.models.spec import ModelSpec
 from layerline.plan import DTYPE_BYTES
 
@@ -32,9 +34,18 @@ def stage_weights_bytes(spec: ModelSpec, first_layer: int, last_layer: int, dtyp
     return parameters * DTYPE_BYTES[dtype]
 
 
-def kv_bytes_per_token(spec: ModelSpec, layers: int, dtype: str) -> int:
-    """Bytes that one position takes in the KV pages of `layers` layers."""
-    return layers * 2 * spec.kv_heads * spec.head_dim * DTYPE_BYTES[dtype]
+def kv_bytes_per_token(spec: ModelSpec, layers: int, kv_dtype: str) -> int:
+    """Bytes that one position takes in the KV pages of `layers` layers.
+
+    In int8 every group of a head's numbers has a scale of two bytes beside it.
+    """
+    numbers = layers * 2 * spec.kv_heads * spec.head_dim
+    return numbers + 2 * numbers // int8_group(spec.head_dim) if kv_dtype == "int8" else numbers * DTYPE_BYTES[kv_dtype]
+
+
+def int8_group(head_dim: int) -> int:
+    """How many neighbouring numbers of a key or value share a scale in int8: 32, or what divides the head."""
+    return math.gcd(head_dim, 32)
 
 
 def workspace_bytes(spec: ModelSpec, max_rows: int, dtype: str, *, has_output: bool) -> int:

@@ -40,5 +40,5 @@ def stage_bytes(spec: StageSpec, model: ModelSpec) -> int:
     layers = spec.last_layer - spec.first_layer + 1
     has_output = spec.last_layer == model.layers - 1
     weights_bytes = stage_weights_bytes(model, spec.first_layer, spec.last_layer, spec.dtype)
-    kv_bytes = kv_bytes_per_token(model, layers, spec.dtype) * spec.pages * spec.page_tokens
+    kv_bytes = kv_bytes_per_token(model, layers, spec.held_kv_dtype) * spec.pages * spec.page_tokens
     return weights_bytes + kv_bytes + workspace_bytes(model, spec.max_rows, spec.dtype, has_output=has_output)

@@ -1,4 +1,4 @@
-"""Where the rows of one step lie: their positions, the slots their keys and values go to, and what each span reads.
+"""Where the rows of one step lie: their positions, the slots their keys and values go to, and what they read.
 
 Owns the arithmetic from pages to slots, done once a step and used by every layer. A slot is one position's
 place in a layer's pool: page * page_tokens + offset. Knows nothing of the tensors themselves.
@@ -14,56 +14,63 @@ from torch import Tensor
 
 from layerline.frames import PageRun, Span
 
+GROUPED_ROWS = 512  # so that the products of many pieces are not all in memory at once
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Piece:
-    """One attention pass: some rows of a span over neighbouring slots.
+    """One attention pass: some neighbouring rows of one sequence over neighbouring slots.
 
     A causal piece has as many rows as slots, and row i sees slots 0..i; else every row sees every slot.
     """
 
-    rows: slice  # within the span
+    first_row: int  # within the step
+    rows: int
     first_slot: int
     slots: int
-    causal: bool
+    causal: bool = False
+
+    @property
+    def row_range(self) -> range:
+        """The rows, as numbers within the step."""
+        return range(self.first_row, self.first_row + self.rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SpanReads:
-    """The rows of a span within the step, and the passes that together show each row all it may see.
+class Group:
+    """Pieces whose products come together: each of their rows, one after the other, is row `rows_N` of the step.
 
-    The first piece that a row takes part in comes before the others of that row; every row has at least one.
+    The groups of a step are taken in order; what came of all rows so far is, row by row, in front of the pieces of
+    each but the first. `rows_N` is None if there is one group and its rows are those of the step, in order.
     """
 
-    rows: slice  # within the step
     pieces: tuple[Piece, ...]
+    rows_N: Tensor | None  # int64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """What a pass through the layers needs to know of its rows."""
+    """What a pass through the layers needs to know of its rows; the pieces together show each row all it may see."""
 
     positions_T: Tensor  # float32
     slots_T: Tensor  # int64
-    spans: tuple[SpanReads, ...]
+    groups: tuple[Group, ...]
 
     @classmethod
-    def of(cls, spans: Sequence[Span], page_tokens: int, device: torch.device) -> Step:
-        """The step of these spans, whose pages have been checked."""
-        reads: list[SpanReads] = []
+    def of(cls, spans: Sequence[Span], page_tokens: int, most_slots: int, device: torch.device) -> Step:
+        """The step of these spans, whose pages have been checked; no piece but a causal one has over `most_slots`."""
+        pieces: list[Piece] = []
         positions: list[int] = []
         slots: list[int] = []
         for span in spans:
             runs = _slot_runs(span, page_tokens)
-            first_row = len(positions)
+            pieces.extend(_pieces(runs, len(positions), span.start, span.count, most_slots))
             positions.extend(range(span.start, span.start + span.count))
             slots.extend(_own_slots(runs, span.start))
-            pieces = tuple(_pieces(runs, span.start, span.count))
-            reads.append(SpanReads(rows=slice(first_row, len(positions)), pieces=pieces))
         return cls(
             positions_T=torch.tensor(positions, dtype=torch.float32, device=device),
             slots_T=torch.tensor(slots, dtype=torch.int64, device=device),
-            spans=tuple(reads),
+            groups=tuple(_groups(pieces, len(positions), device)),
         )
 
 
@@ -110,21 +117,39 @@ def _own_slots(runs: list[_SlotRun], start: int) -> Iterator[int]:
         yield from range(run.first + skipped, run.first + run.count)
 
 
-def _pieces(runs: list[_SlotRun], start: int, count: int) -> Iterator[Piece]:
+def _pieces(runs: list[_SlotRun], first_row: int, start: int, count: int, most_slots: int) -> Iterator[Piece]:
     """The passes of a span: what came before it for all rows, its own slots causally, and for the rows after.
 
     A single row sees all there is, so that it takes one pass a run.
     """
     for run in runs:
-        if count == 1:
-            yield Piece(rows=slice(0, 1), first_slot=run.first, slots=run.count, causal=False)
-            continue
-        before = min(run.count, max(0, start - run.position))
-        if before:
-            yield Piece(rows=slice(0, count), first_slot=run.first, slots=before, causal=False)
+        before = run.count if count == 1 else min(run.count, max(0, start - run.position))
+        yield from _blocks(first_row, count, run.first, before, most_slots)
         if before < run.count:
             first_slot, slots = run.first + before, run.count - before
-            first_row, end_row = run.position + before - start, run.end_position - start
-            yield Piece(rows=slice(first_row, end_row), first_slot=first_slot, slots=slots, causal=True)
-            if end_row < count:
-                yield Piece(rows=slice(end_row, count), first_slot=first_slot, slots=slots, causal=False)
+            skipped, seen = run.position + before - start, run.end_position - start
+            yield Piece(first_row + skipped, slots, first_slot, slots, causal=True)
+            yield from _blocks(first_row + seen, count - seen, first_slot, slots, most_slots)
+
+
+def _blocks(first_row: int, rows: int, first_slot: int, slots: int, most_slots: int) -> Iterator[Piece]:
+    if rows:
+        for skipped in range(0, slots, most_slots):
+            yield Piece(first_row, rows, first_slot + skipped, min(most_slots, slots - skipped))
+
+
+def _groups(pieces: Sequence[Piece], rows: int, device: torch.device) -> Iterator[Group]:
+    """The pieces in groups of at most GROUPED_ROWS rows, or thrice those of the step."""
+    if [row for piece in pieces for row in piece.row_range] == list(range(rows)):
+        yield Group(pieces=tuple(pieces), rows_N=None)
+        return
+    most_rows = max(GROUPED_ROWS, 3 * rows)
+    begun: list[Piece] = []
+    listed: list[int] = []
+    for piece in pieces:
+        if begun and len(listed) + piece.rows > most_rows:
+            yield Group(pieces=tuple(begun), rows_N=torch.tensor(listed, device=device))
+            begun, listed = [], list(range(rows))
+        begun.append(piece)
+        listed.extend(piece.row_range)
+    yield Group(pieces=tuple(begun), rows_N=torch.tensor(listed, device=device))

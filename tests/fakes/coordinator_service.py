@@ -82,6 +82,7 @@ PLAN = PlanReport(
     model="tiny",
     digest="d1",
     dtype="bfloat16",
+    kv_dtype="bfloat16",
     layers=30,
     context_tokens=2048,
     epoch=0,

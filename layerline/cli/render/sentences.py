@@ -11,7 +11,8 @@ def plan_lines(plan: PlanReport) -> list[str]:
     """Which node holds which layers, one line a stage below one on the model."""
     widest = max((len(stage.node) for stage in plan.stages), default=0)
     nodes = "1 node" if len(plan.stages) == 1 else f"{len(plan.stages)} nodes"
-    head = f"{plan.model}: {plan.layers} layers in {plan.dtype}, context {plan.context_tokens} tokens, on {nodes}"
+    held = plan.dtype if plan.kv_dtype == plan.dtype else f"{plan.dtype}, KV in {plan.kv_dtype}"
+    head = f"{plan.model}: {plan.layers} layers in {held}, context {plan.context_tokens} tokens, on {nodes}"
     return [head, *(f"  {stage.node:<{widest}}  {_stage_text(stage)}" for stage in plan.stages)]
 
 

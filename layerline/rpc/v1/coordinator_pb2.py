@@ -26,7 +26,7 @@ from layerline.rpc.v1 import common_pb2 as layerline_dot_rpc_dot_v1_dot_common__
 from layerline.rpc.v1 import node_pb2 as layerline_dot_rpc_dot_v1_dot_node__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"layerline/rpc/v1/coordinator.proto\x12\x10layerline.rpc.v1\x1a\x1dlayerline/rpc/v1/common.proto\x1a\x1blayerline/rpc/v1/node.proto\"g\n\x10\x43oordinatorFacts\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x14\n\x0cwire_version\x18\x03 \x01(\r\x12\r\n\x05model\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\"\x0e\n\x0cNodesRequest\"i\n\nNodeReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\x05\x66\x61\x63ts\x18\x04 \x01(\x0b\x32\x1b.layerline.rpc.v1.NodeFacts\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08unusable\x18\x03 \x01(\t\"L\n\x0bNodesReport\x12+\n\x05nodes\x18\x01 \x03(\x0b\x32\x1c.layerline.rpc.v1.NodeReport\x12\x10\n\x08searched\x18\x02 \x03(\t\"\x0f\n\rModelsRequest\"^\n\x0bModelReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\r\n\x05nodes\x18\x04 \x03(\t\x12\x0e\n\x06loaded\x18\x05 \x01(\x08\"=\n\x0cModelsReport\x12-\n\x06models\x18\x01 \x03(\x0b\x32\x1d.layerline.rpc.v1.ModelReport\"D\n\x0bManualStage\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x12\n\nlast_layer\x18\x03 \x01(\r\"r\n\x0bPlanRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x16\n\x0e\x63ontext_tokens\x18\x03 \x01(\r\x12-\n\x06layers\x18\x04 \x03(\x0b\x32\x1d.layerline.rpc.v1.ManualStage\"\xcb\x01\n\x0bStageReport\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x03 \x01(\r\x12\x12\n\nlast_layer\x18\x04 \x01(\r\x12\x0f\n\x07\x64\x65vices\x18\x05 \x03(\t\x12\x15\n\rweights_bytes\x18\x06 \x01(\x04\x12\x10\n\x08kv_bytes\x18\x07 \x01(\x04\x12\x17\n\x0fworkspace_bytes\x18\x08 \x01(\x04\x12\x14\n\x0c\x62udget_bytes\x18\t \x01(\x04\x12\x0b\n\x03why\x18\n \x01(\t\"\xaf\x01\n\nPlanReport\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\r\n\x05\x64type\x18\x03 \x01(\t\x12\x0e\n\x06layers\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x05 \x01(\r\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12-\n\x06stages\x18\x07 \x03(\x0b\x32\x1d.layerline.rpc.v1.StageReport\x12\r\n\x05notes\x18\x08 \x03(\t\"T\n\x0cNodeProgress\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x12\n\ndone_bytes\x18\x03 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\"\x1c\n\x0c\x41nnouncement\x12\x0c\n\x04text\x18\x01 \x01(\t\"5\n\x07Planned\x12*\n\x04plan\x18\x01 \x01(\x0b\x32\x1c.layerline.rpc.v1.PlanReport\"3\n\x05Ready\x12*\n\x04plan\x18\x01 \x01(\x0b\x32\x1c.layerline.rpc.v1.PlanReport\"\xe0\x01\n\x0cPrepareEvent\x12\x36\n\x0c\x61nnouncement\x18\x01 \x01(\x0b\x32\x1e.layerline.rpc.v1.AnnouncementH\x00\x12,\n\x07planned\x18\x02 \x01(\x0b\x32\x19.layerline.rpc.v1.PlannedH\x00\x12\x37\n\rnode_progress\x18\x03 \x01(\x0b\x32\x1e.layerline.rpc.v1.NodeProgressH\x00\x12(\n\x05ready\x18\x04 \x01(\x0b\x32\x17.layerline.rpc.v1.ReadyH\x00\x42\x07\n\x05\x65vent\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"7\n\x04\x43hat\x12/\n\x08messages\x18\x01 \x03(\x0b\x32\x1d.layerline.rpc.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xb0\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12&\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x16.layerline.rpc.v1.ChatH\x00\x12\x10\n\x06prompt\x18\x03 \x01(\tH\x00\x12/\n\ttoken_ids\x18\x04 \x01(\x0b\x32\x1a.layerline.rpc.v1.TokenIdsH\x00\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x13\n\x0btemperature\x18\x06 \x01(\x02\x12\r\n\x05top_p\x18\x07 \x01(\x02\x12\r\n\x05top_k\x18\x08 \x01(\r\x12\r\n\x05min_p\x18\t \x01(\x02\x12\x1a\n\x12repetition_penalty\x18\n \x01(\x02\x12\x11\n\x04seed\x18\x0b \x01(\x04H\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x0c \x03(\tB\x07\n\x05inputB\x07\n\x05_seed\"(\n\x05Piece\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"9\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\"T\n\x07Timings\x12\x0e\n\x06ttft_s\x18\x01 \x01(\x01\x12\x1c\n\x14prefill_tokens_per_s\x18\x02 \x01(\x01\x12\x1b\n\x13\x64\x65\x63ode_tokens_per_s\x18\x03 \x01(\x01\"\xb1\x01\n\x08\x46inished\x12\x15\n\rfinish_reason\x18\x01 \x01(\t\x12&\n\x05usage\x18\x02 \x01(\x0b\x32\x17.layerline.rpc.v1.Usage\x12*\n\x07timings\x18\x03 \x01(\x0b\x32\x19.layerline.rpc.v1.Timings\x12,\n\x04plan\x18\x04 \x03(\x0b\x32\x1e.layerline.rpc.v1.StageSummary\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"r\n\rGenerateEvent\x12(\n\x05piece\x18\x01 \x01(\x0b\x32\x17.layerline.rpc.v1.PieceH\x00\x12.\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x1a.layerline.rpc.v1.FinishedH\x00\x42\x07\n\x05\x65vent2\xd6\x03\n\x0b\x43oordinator\x12Q\n\x08\x44\x65scribe\x12!.layerline.rpc.v1.DescribeRequest\x1a\".layerline.rpc.v1.CoordinatorFacts\x12\x46\n\x05Nodes\x12\x1e.layerline.rpc.v1.NodesRequest\x1a\x1d.layerline.rpc.v1.NodesReport\x12I\n\x06Models\x12\x1f.layerline.rpc.v1.ModelsRequest\x1a\x1e.layerline.rpc.v1.ModelsReport\x12\x43\n\x04Plan\x12\x1d.layerline.rpc.v1.PlanRequest\x1a\x1c.layerline.rpc.v1.PlanReport\x12J\n\x07Prepare\x12\x1d.layerline.rpc.v1.PlanRequest\x1a\x1e.layerline.rpc.v1.PrepareEvent0\x01\x12P\n\x08Generate\x12!.layerline.rpc.v1.GenerateRequest\x1a\x1f.layerline.rpc.v1.GenerateEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"layerline/rpc/v1/coordinator.proto\x12\x10layerline.rpc.v1\x1a\x1dlayerline/rpc/v1/common.proto\x1a\x1blayerline/rpc/v1/node.proto\"g\n\x10\x43oordinatorFacts\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x14\n\x0cwire_version\x18\x03 \x01(\r\x12\r\n\x05model\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\"\x0e\n\x0cNodesRequest\"i\n\nNodeReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\x05\x66\x61\x63ts\x18\x04 \x01(\x0b\x32\x1b.layerline.rpc.v1.NodeFacts\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08unusable\x18\x03 \x01(\t\"L\n\x0bNodesReport\x12+\n\x05nodes\x18\x01 \x03(\x0b\x32\x1c.layerline.rpc.v1.NodeReport\x12\x10\n\x08searched\x18\x02 \x03(\t\"\x0f\n\rModelsRequest\"^\n\x0bModelReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\r\n\x05nodes\x18\x04 \x03(\t\x12\x0e\n\x06loaded\x18\x05 \x01(\x08\"=\n\x0cModelsReport\x12-\n\x06models\x18\x01 \x03(\x0b\x32\x1d.layerline.rpc.v1.ModelReport\"D\n\x0bManualStage\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x12\n\nlast_layer\x18\x03 \x01(\r\"\x84\x01\n\x0bPlanRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x16\n\x0e\x63ontext_tokens\x18\x03 \x01(\r\x12-\n\x06layers\x18\x04 \x03(\x0b\x32\x1d.layerline.rpc.v1.ManualStage\x12\x10\n\x08kv_dtype\x18\x05 \x01(\t\"\xcb\x01\n\x0bStageReport\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x03 \x01(\r\x12\x12\n\nlast_layer\x18\x04 \x01(\r\x12\x0f\n\x07\x64\x65vices\x18\x05 \x03(\t\x12\x15\n\rweights_bytes\x18\x06 \x01(\x04\x12\x10\n\x08kv_bytes\x18\x07 \x01(\x04\x12\x17\n\x0fworkspace_bytes\x18\x08 \x01(\x04\x12\x14\n\x0c\x62udget_bytes\x18\t \x01(\x04\x12\x0b\n\x03why\x18\n \x01(\t\"\xc1\x01\n\nPlanReport\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\r\n\x05\x64type\x18\x03 \x01(\t\x12\x0e\n\x06layers\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x05 \x01(\r\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12-\n\x06stages\x18\x07 \x03(\x0b\x32\x1d.layerline.rpc.v1.StageReport\x12\r\n\x05notes\x18\x08 \x03(\t\x12\x10\n\x08kv_dtype\x18\t \x01(\t\"T\n\x0cNodeProgress\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x12\n\ndone_bytes\x18\x03 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\"\x1c\n\x0c\x41nnouncement\x12\x0c\n\x04text\x18\x01 \x01(\t\"5\n\x07Planned\x12*\n\x04plan\x18\x01 \x01(\x0b\x32\x1c.layerline.rpc.v1.PlanReport\"3\n\x05Ready\x12*\n\x04plan\x18\x01 \x01(\x0b\x32\x1c.layerline.rpc.v1.PlanReport\"\xe0\x01\n\x0cPrepareEvent\x12\x36\n\x0c\x61nnouncement\x18\x01 \x01(\x0b\x32\x1e.layerline.rpc.v1.AnnouncementH\x00\x12,\n\x07planned\x18\x02 \x01(\x0b\x32\x19.layerline.rpc.v1.PlannedH\x00\x12\x37\n\rnode_progress\x18\x03 \x01(\x0b\x32\x1e.layerline.rpc.v1.NodeProgressH\x00\x12(\n\x05ready\x18\x04 \x01(\x0b\x32\x17.layerline.rpc.v1.ReadyH\x00\x42\x07\n\x05\x65vent\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"7\n\x04\x43hat\x12/\n\x08messages\x18\x01 \x03(\x0b\x32\x1d.layerline.rpc.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xb0\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12&\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x16.layerline.rpc.v1.ChatH\x00\x12\x10\n\x06prompt\x18\x03 \x01(\tH\x00\x12/\n\ttoken_ids\x18\x04 \x01(\x0b\x32\x1a.layerline.rpc.v1.TokenIdsH\x00\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x13\n\x0btemperature\x18\x06 \x01(\x02\x12\r\n\x05top_p\x18\x07 \x01(\x02\x12\r\n\x05top_k\x18\x08 \x01(\r\x12\r\n\x05min_p\x18\t \x01(\x02\x12\x1a\n\x12repetition_penalty\x18\n \x01(\x02\x12\x11\n\x04seed\x18\x0b \x01(\x04H\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x0c \x03(\tB\x07\n\x05inputB\x07\n\x05_seed\"(\n\x05Piece\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"9\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\"T\n\x07Timings\x12\x0e\n\x06ttft_s\x18\x01 \x01(\x01\x12\x1c\n\x14prefill_tokens_per_s\x18\x02 \x01(\x01\x12\x1b\n\x13\x64\x65\x63ode_tokens_per_s\x18\x03 \x01(\x01\"\xb1\x01\n\x08\x46inished\x12\x15\n\rfinish_reason\x18\x01 \x01(\t\x12&\n\x05usage\x18\x02 \x01(\x0b\x32\x17.layerline.rpc.v1.Usage\x12*\n\x07timings\x18\x03 \x01(\x0b\x32\x19.layerline.rpc.v1.Timings\x12,\n\x04plan\x18\x04 \x03(\x0b\x32\x1e.layerline.rpc.v1.StageSummary\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"r\n\rGenerateEvent\x12(\n\x05piece\x18\x01 \x01(\x0b\x32\x17.layerline.rpc.v1.PieceH\x00\x12.\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x1a.layerline.rpc.v1.FinishedH\x00\x42\x07\n\x05\x65vent2\xd6\x03\n\x0b\x43oordinator\x12Q\n\x08\x44\x65scribe\x12!.layerline.rpc.v1.DescribeRequest\x1a\".layerline.rpc.v1.CoordinatorFacts\x12\x46\n\x05Nodes\x12\x1e.layerline.rpc.v1.NodesRequest\x1a\x1d.layerline.rpc.v1.NodesReport\x12I\n\x06Models\x12\x1f.layerline.rpc.v1.ModelsRequest\x1a\x1e.layerline.rpc.v1.ModelsReport\x12\x43\n\x04Plan\x12\x1d.layerline.rpc.v1.PlanRequest\x1a\x1c.layerline.rpc.v1.PlanReport\x12J\n\x07Prepare\x12\x1d.layerline.rpc.v1.PlanRequest\x1a\x1e.layerline.rpc.v1.PrepareEvent0\x01\x12P\n\x08Generate\x12!.layerline.rpc.v1.GenerateRequest\x1a\x1f.layerline.rpc.v1.GenerateEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,40 +49,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELSREPORT']._serialized_end=596
   _globals['_MANUALSTAGE']._serialized_start=598
   _globals['_MANUALSTAGE']._serialized_end=666
-  _globals['_PLANREQUEST']._serialized_start=668
-  _globals['_PLANREQUEST']._serialized_end=782
-  _globals['_STAGEREPORT']._serialized_start=785
-  _globals['_STAGEREPORT']._serialized_end=988
-  _globals['_PLANREPORT']._serialized_start=991
-  _globals['_PLANREPORT']._serialized_end=1166
-  _globals['_NODEPROGRESS']._serialized_start=1168
-  _globals['_NODEPROGRESS']._serialized_end=1252
-  _globals['_ANNOUNCEMENT']._serialized_start=1254
-  _globals['_ANNOUNCEMENT']._serialized_end=1282
-  _globals['_PLANNED']._serialized_start=1284
-  _globals['_PLANNED']._serialized_end=1337
-  _globals['_READY']._serialized_start=1339
-  _globals['_READY']._serialized_end=1390
-  _globals['_PREPAREEVENT']._serialized_start=1393
-  _globals['_PREPAREEVENT']._serialized_end=1617
-  _globals['_CHATMESSAGE']._serialized_start=1619
-  _globals['_CHATMESSAGE']._serialized_end=1663
-  _globals['_CHAT']._serialized_start=1665
-  _globals['_CHAT']._serialized_end=1720
-  _globals['_TOKENIDS']._serialized_start=1722
-  _globals['_TOKENIDS']._serialized_end=1745
-  _globals['_GENERATEREQUEST']._serialized_start=1748
-  _globals['_GENERATEREQUEST']._serialized_end=2052
-  _globals['_PIECE']._serialized_start=2054
-  _globals['_PIECE']._serialized_end=2094
-  _globals['_USAGE']._serialized_start=2096
-  _globals['_USAGE']._serialized_end=2153
-  _globals['_TIMINGS']._serialized_start=2155
-  _globals['_TIMINGS']._serialized_end=2239
-  _globals['_FINISHED']._serialized_start=2242
-  _globals['_FINISHED']._serialized_end=2419
-  _globals['_GENERATEEVENT']._serialized_start=2421
-  _globals['_GENERATEEVENT']._serialized_end=2535
-  _globals['_COORDINATOR']._serialized_start=2538
-  _globals['_COORDINATOR']._serialized_end=3008
+  _globals['_PLANREQUEST']._serialized_start=669
+  _globals['_PLANREQUEST']._serialized_end=801
+  _globals['_STAGEREPORT']._serialized_start=804
+  _globals['_STAGEREPORT']._serialized_end=1007
+  _globals['_PLANREPORT']._serialized_start=1010
+  _globals['_PLANREPORT']._serialized_end=1203
+  _globals['_NODEPROGRESS']._serialized_start=1205
+  _globals['_NODEPROGRESS']._serialized_end=1289
+  _globals['_ANNOUNCEMENT']._serialized_start=1291
+  _globals['_ANNOUNCEMENT']._serialized_end=1319
+  _globals['_PLANNED']._serialized_start=1321
+  _globals['_PLANNED']._serialized_end=1374
+  _globals['_READY']._serialized_start=1376
+  _globals['_READY']._serialized_end=1427
+  _globals['_PREPAREEVENT']._serialized_start=1430
+  _globals['_PREPAREEVENT']._serialized_end=1654
+  _globals['_CHATMESSAGE']._serialized_start=1656
+  _globals['_CHATMESSAGE']._serialized_end=1700
+  _globals['_CHAT']._serialized_start=1702
+  _globals['_CHAT']._serialized_end=1757
+  _globals['_TOKENIDS']._serialized_start=1759
+  _globals['_TOKENIDS']._serialized_end=1782
+  _globals['_GENERATEREQUEST']._serialized_start=1785
+  _globals['_GENERATEREQUEST']._serialized_end=2089
+  _globals['_PIECE']._serialized_start=2091
+  _globals['_PIECE']._serialized_end=2131
+  _globals['_USAGE']._serialized_start=2133
+  _globals['_USAGE']._serialized_end=2190
+  _globals['_TIMINGS']._serialized_start=2192
+  _globals['_TIMINGS']._serialized_end=2276
+  _globals['_FINISHED']._serialized_start=2279
+  _globals['_FINISHED']._serialized_end=2456
+  _globals['_GENERATEEVENT']._serialized_start=2458
+  _globals['_GENERATEEVENT']._serialized_end=2572
+  _globals['_COORDINATOR']._serialized_start=2575
+  _globals['_COORDINATOR']._serialized_end=3045
 # @@protoc_insertion_point(module_scope)

@@ -226,11 +226,14 @@ class PlanRequest(_message.Message):
     DTYPE_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     LAYERS_FIELD_NUMBER: _builtins.int
+    KV_DTYPE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     dtype: _builtins.str
     """empty: bfloat16"""
     context_tokens: _builtins.int
     """0: chosen"""
+    kv_dtype: _builtins.str
+    """"bfloat16", "float32", "int8"; empty: as dtype, or as it is where a model is in service"""
     @_builtins.property
     def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManualStage]: ...
     def __init__(
@@ -240,10 +243,11 @@ class PlanRequest(_message.Message):
         dtype: _builtins.str = ...,
         context_tokens: _builtins.int = ...,
         layers: _abc.Iterable[Global___ManualStage] | None = ...,
+        kv_dtype: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "dtype", b"dtype", "layers", b"layers", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -308,6 +312,7 @@ class PlanReport(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
+    KV_DTYPE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     digest: _builtins.str
     dtype: _builtins.str
@@ -315,6 +320,8 @@ class PlanReport(_message.Message):
     context_tokens: _builtins.int
     epoch: _builtins.int
     """0: not put into effect"""
+    kv_dtype: _builtins.str
+    """never empty"""
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageReport]: ...
     @_builtins.property
@@ -332,10 +339,11 @@ class PlanReport(_message.Message):
         epoch: _builtins.int = ...,
         stages: _abc.Iterable[Global___StageReport] | None = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
+        kv_dtype: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "digest", b"digest", "dtype", b"dtype", "epoch", b"epoch", "layers", b"layers", "model", b"model", "notes", b"notes", "stages", b"stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "digest", b"digest", "dtype", b"dtype", "epoch", b"epoch", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "notes", b"notes", "stages", b"stages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -303,6 +303,7 @@ class StageSpec(_message.Message):
     PAGES_FIELD_NUMBER: _builtins.int
     PAGE_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_ROWS_FIELD_NUMBER: _builtins.int
+    KV_DTYPE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     digest: _builtins.str
     first_layer: _builtins.int
@@ -312,6 +313,8 @@ class StageSpec(_message.Message):
     page_tokens: _builtins.int
     max_rows: _builtins.int
     """the most rows a step may have"""
+    kv_dtype: _builtins.str
+    """"bfloat16", "float32", "int8"; empty: as dtype"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -326,10 +329,11 @@ class StageSpec(_message.Message):
         pages: _builtins.int = ...,
         page_tokens: _builtins.int = ...,
         max_rows: _builtins.int = ...,
+        kv_dtype: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from click.testing import CliRunner, Result
 from layerline.cli.main import program
 from layerline.errors import PlanDoesNotFitError
 from layerline.reports import NodesReport
-from tests.fakes.coordinator_service import FakeCoordinator, serving
+from tests.fakes.coordinator_service import PLAN, FakeCoordinator, serving
 
 
 @pytest.fixture
@@ -72,6 +73,13 @@ def test_a_plan_is_a_table_with_memory_and_reasons(address: str) -> None:
     sizes = ["512", "MiB", "128", "MiB", "64.0", "MiB", "704", "MiB", "1.0", "GiB"]
     assert attic.split() == ["attic", "0-14", "cpu", *sizes, "as", "many", "layers", "as", "fit"]
     assert lines[-1] == "shed was left out: it would only slow this down"
+
+
+def test_a_plan_tells_what_keys_and_values_are_held_in_if_it_is_not_what_weights_are(
+    address: str, fake: FakeCoordinator
+) -> None:
+    fake.plan = dataclasses.replace(PLAN, kv_dtype="int8")
+    assert run(address, "plan", "tiny").stdout.startswith("tiny: 30 layers in bfloat16, KV in int8, context")
 
 
 def test_a_plan_as_json_has_bytes(address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -9,9 +10,9 @@ import torch
 from torch import Tensor
 
 from layerline.frames import PageRun, Span
-from node.model import attention
+from node.model import attention, step
 from node.model.attention import AttentionPass, attend, flash_pass, plain_pass
-from node.model.kv_pool import LayerPool
+from node.model.kv_pool import FloatPool
 from node.model.step import Step
 
 CPU = torch.device("cpu")
@@ -22,12 +23,12 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def written_out(q_KTGD: Tensor, k_KSD: Tensor, v_KSD: Tensor, *, causal: bool) -> tuple[Tensor, Tensor]:
-    scores = torch.einsum("ktgd,ksd->ktgs", q_KTGD.double(), k_KSD.double()) / math.sqrt(q_KTGD.shape[-1])
+def written_out(q_TKGD: Tensor, k_KSD: Tensor, v_KSD: Tensor, *, causal: bool) -> tuple[Tensor, Tensor]:
+    scores = torch.einsum("tkgd,ksd->tkgs", q_TKGD.double(), k_KSD.double()) / math.sqrt(q_TKGD.shape[-1])
     if causal:
-        hidden = torch.ones(q_KTGD.shape[1], k_KSD.shape[1]).triu(1).bool()
-        scores.masked_fill_(hidden[None, :, None], -math.inf)
-    out = torch.einsum("ktgs,ksd->ktgd", scores.softmax(-1), v_KSD.double())
+        hidden = torch.ones(q_TKGD.shape[0], k_KSD.shape[1]).triu(1).bool()
+        scores.masked_fill_(hidden[:, None, None], -math.inf)
+    out = torch.einsum("tkgs,ksd->tkgd", scores.softmax(-1), v_KSD.double())
     return out.float(), scores.logsumexp(-1).float()
 
 
@@ -37,51 +38,50 @@ def written_out(q_KTGD: Tensor, k_KSD: Tensor, v_KSD: Tensor, *, causal: bool) -
 def test_a_pass_is_softmax_attention(
     attend_pass: AttentionPass, kv_heads: int, group: int, head_dim: int, rows: int
 ) -> None:
-    q_KTGD = random(rows, kv_heads, group, head_dim).transpose(0, 1)
+    q_TKGD = random(rows, kv_heads, group, head_dim)
     for slots, causal in ((1, False), (200, False), (rows, True)):
         k_KSD, v_KSD = random(2, kv_heads, slots, head_dim, seed=1)
-        expected = written_out(q_KTGD, k_KSD, v_KSD, causal=causal)
-        torch.testing.assert_close(attend_pass(q_KTGD, k_KSD, v_KSD, causal), expected, atol=1e-5, rtol=1e-5)
+        expected = written_out(q_TKGD, k_KSD, v_KSD, causal=causal)
+        made = attend_pass(q_TKGD, k_KSD[None], v_KSD[None], causal)
+        torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_rows_in_blocks_give_what_they_give_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    q_KTGD, (k_KSD, v_KSD) = random(2, 11, 3, 8), random(2, 2, 11, 8)
+    q_TKGD, (k_KSD, v_KSD) = random(11, 2, 3, 8), random(2, 2, 11, 8)
     for block_rows in (1, 4, 11):
         monkeypatch.setattr(attention, "SCORES_BYTES", block_rows * 2 * 3 * 11 * 4)
         for causal in (False, True):
-            expected = written_out(q_KTGD, k_KSD, v_KSD, causal=causal)
-            torch.testing.assert_close(plain_pass(q_KTGD, k_KSD, v_KSD, causal), expected)
+            expected = written_out(q_TKGD, k_KSD, v_KSD, causal=causal)
+            torch.testing.assert_close(plain_pass(q_TKGD, k_KSD[None], v_KSD[None], causal), expected)
 
 
 @pytest.mark.parametrize("attend_pass", PASSES)
-def test_scattered_runs_merge_to_one_pass_and_other_slots_are_never_read(attend_pass: AttentionPass) -> None:
-    """Two sequences; every slot that is neither's holds NaN."""
-    spans = (_span(1, 5, 8, [9, 3, 6, 0]), _span(2, 13, 1, [5, 7, 8, 1]))
-    step = Step.of(spans, 4, CPU)
-    both_2KSD = torch.full((2, 2, 44, 16), math.nan)
-    pool = LayerPool(both_2KSD)
-    contents = [random(2, 2, 14, 16, seed=span.sequence) for span in spans]
+@pytest.mark.parametrize("grouped_rows", [1, 512])
+@pytest.mark.parametrize("most_slots", [3, 1 << 40])
+def test_scattered_runs_merge_to_one_pass_and_other_slots_are_never_read(
+    monkeypatch: pytest.MonkeyPatch, attend_pass: AttentionPass, grouped_rows: int, most_slots: int
+) -> None:
+    """Three sequences; every slot that is none's holds NaN."""
+    monkeypatch.setattr(step, "GROUPED_ROWS", grouped_rows)
+    spans = (_span(1, 5, 8, [9, 3, 6, 0]), _span(2, 13, 1, [5, 7, 8, 1]), _span(3, 0, 6, [4, 10]))
+    made = Step.of(spans, 4, most_slots, CPU)
+    pool = FloatPool(torch.full((2, 2, 44, 16), math.nan), torch.float32)
+    contents = [random(14, 2, 2, 16, seed=span.sequence) for span in spans]
     for span, content in zip(spans, contents, strict=True):
-        before = Step.of((_span(span.sequence, 0, 14, [run.first for run in span.pages]),), 4, CPU)
         end = span.start + span.count
-        pool.write(before.slots_T[:end], content.permute(2, 0, 1, 3)[:end])
-    q_TKGD = random(9, 2, 3, 16, seed=3)
-    out_TKGD = attend(attend_pass, q_TKGD, pool, step)
-    for span, content, reads in zip(spans, contents, step.spans, strict=True):
-        for row in range(span.count):
-            k_KSD, v_KSD = content[:, :, : span.start + row + 1]
-            q_K1GD = q_TKGD[reads.rows][row][:, None]
-            expected = written_out(q_K1GD, k_KSD, v_KSD, causal=False)[0][:, 0]
-            torch.testing.assert_close(out_TKGD[reads.rows][row], expected, atol=1e-5, rtol=1e-5)
+        before = Step.of((dataclasses.replace(span, start=0, count=end),), 4, most_slots, CPU)
+        pool.write(before.slots_T, content[:end])
+    q_TKGD = random(15, 2, 3, 16, seed=3)
+    out_TKGD = attend(attend_pass, q_TKGD, pool, made)
+    rows = [(content, position) for span, content in zip(spans, contents, strict=True) for position in positions(span)]
+    for row, (content, position) in enumerate(rows):
+        k_KSD, v_KSD = content[: position + 1].permute(1, 2, 0, 3)
+        expected = written_out(q_TKGD[row : row + 1], k_KSD, v_KSD, causal=False)[0]
+        torch.testing.assert_close(out_TKGD[row : row + 1], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_run_of_the_pool_is_a_view() -> None:
-    pool = LayerPool(torch.zeros(2, 2, 44, 16))
-    keys_KSD, values_KSD = pool.run(8, 12)
-    pool.write(torch.tensor([8]), torch.ones(1, 2, 2, 16))
-    assert keys_KSD[:, 0].eq(1).all()
-    assert values_KSD[:, 0].eq(1).all()
-    assert keys_KSD[:, 1:].eq(0).all()
+def positions(span: Span) -> range:
+    return range(span.start, span.start + span.count)
 
 
 def _span(sequence: int, start: int, count: int, pages: list[int]) -> Span:

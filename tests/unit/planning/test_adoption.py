@@ -73,7 +73,12 @@ def test_of_two_loaded_replicas_one_is_taken_whatever_the_order():
 
 @pytest.mark.parametrize(
     ("request_changes", "digest"),
-    [({"dtype": "float32"}, "digest"), ({}, "another digest"), ({"context_tokens": 8192}, "digest")],
+    [
+        ({"dtype": "float32"}, "digest"),
+        ({"kv_dtype": "int8"}, "digest"),
+        ({}, "another digest"),
+        ({"context_tokens": 8192}, "digest"),
+    ],
 )
 def test_what_does_not_do_for_the_request_is_not_adopted(request_changes: dict[str, Any], digest: str):
     nodes = with_loaded(IDLE, made(context_tokens=1000))
@@ -84,6 +89,12 @@ def test_a_shorter_context_than_the_loaded_one_is_satisfied_by_it():
     again = adopted(with_loaded(IDLE, made()), context_tokens=1000)
     assert again is not None
     assert again.context_tokens == 1000
+
+
+def test_keys_and_values_as_they_would_be_anyway_may_be_asked_for():
+    again = adopted(with_loaded(IDLE, made()), kv_dtype="bfloat16")
+    assert again is not None
+    assert again.kv_dtype == "bfloat16"
 
 
 def test_half_a_model_is_not_adopted():

@@ -26,7 +26,7 @@ def plan(*nodes: NodeFacts, spec: ModelSpec = SMOLLM2, **request: Any) -> Plan:
 
 
 def whole_mib(spec: ModelSpec, context_tokens: int) -> int:
-    footprint = Footprint(spec=spec, dtype="bfloat16", pages=pages_for(context_tokens))
+    footprint = Footprint(spec=spec, dtype="bfloat16", kv_dtype="bfloat16", pages=pages_for(context_tokens))
     return -(-footprint.needed_bytes(spec.layers, WHOLE) // MIB)
 
 
@@ -64,7 +64,7 @@ def test_memory_limits_what_speed_would_give():
     spec = model_spec(layers=30, vocabulary=16)
     made = plan(node("fast", mib=200, gb_per_s=90), node("slow", mib=400, gb_per_s=20), spec=spec)
     fast, slow = sorted(made.stages, key=lambda stage: stage.node)
-    footprint = Footprint(spec=spec, dtype="bfloat16", pages=pages_for(made.context_tokens))
+    footprint = Footprint(spec=spec, dtype="bfloat16", kv_dtype="bfloat16", pages=pages_for(made.context_tokens))
     fast_layers = fast.spec.last_layer - fast.spec.first_layer + 1
     one_more_bytes = footprint.layer_bytes + footprint.page_bytes(1) * footprint.pages
     assert fast.needed_bytes <= 200 * MIB < fast.needed_bytes + one_more_bytes
@@ -189,8 +189,20 @@ def test_without_any_ready_node_the_refusal_says_so():
     ("hidden", "dtype", "rows"), [(576, "bfloat16", 512), (8192, "bfloat16", 256), (8192, "float32", 128)]
 )
 def test_a_step_has_as_many_rows_as_fit_a_frame(hidden: int, dtype: str, rows: int):
-    footprint = Footprint(spec=model_spec(hidden=hidden), dtype=dtype, pages=1)
+    footprint = Footprint(spec=model_spec(hidden=hidden), dtype=dtype, kv_dtype=dtype, pages=1)
     assert footprint.max_rows == rows
+
+
+def test_keys_and_values_in_int8_leave_room_for_more_pages_and_a_longer_context():
+    tight = node("a", mib=whole_mib(SMOLLM2, 4096))
+    made, small = plan(tight), plan(tight, kv_dtype="int8")
+    (stage,), (small_stage,) = made.stages, small.stages
+    assert (made.context_tokens, small.context_tokens) == (4096, 8192)
+    assert (made.kv_dtype, small.kv_dtype) == ("bfloat16", "int8")
+    assert (stage.spec.kv_dtype, small_stage.spec.kv_dtype) == ("bfloat16", "int8")
+    page_bytes = 16 * 30 * 2 * 3 * (64 + 2 * 2)
+    assert small_stage.kv_bytes == small_stage.spec.pages * page_bytes
+    assert small_stage.needed_bytes <= small_stage.budget_bytes
 
 
 def test_a_model_of_one_layer_is_not_cut():

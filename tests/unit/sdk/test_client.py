@@ -99,7 +99,7 @@ def test_reports_come_as_nouns(client: Client, fake: FakeCoordinator) -> None:
 
 
 def test_preparing_tells_how_far_it_is(client: Client) -> None:
-    with client.prepare("tiny", dtype="float32") as events:
+    with client.prepare("tiny", dtype="float32", kv_dtype="int8") as events:
         assert tuple(events) == PREPARING
         assert events.finished == Ready(plan=PLAN)
 

@@ -89,6 +89,8 @@ def test_a_wrong_input_is_named(prompt: Any, token_ids: Any, reason: str) -> Non
 
 def test_a_plan_of_an_unknown_dtype_or_no_model_is_refused() -> None:
     with pytest.raises(UsageError, match="dtype is 'int4'"):
-        plan_request("tiny", "int4", 0, ())
+        plan_request("tiny", "int4", "", 0, ())
+    with pytest.raises(UsageError, match="kv_dtype is 'int4'"):
+        plan_request("tiny", "bfloat16", "int4", 0, ())
     with pytest.raises(UsageError, match="model name"):
-        plan_request("", "bfloat16", 0, ())
+        plan_request("", "bfloat16", "", 0, ())
