@@ -14,6 +14,7 @@ from layerline.plan import DTYPE_BYTES, MAX_PAGES
 
 MAX_POSITIONS = 1 << 24
 MAX_ROWS = 65536
+MAX_WAITED_US = 3_600_000_000
 MAX_TENSOR_BYTES = 6 << 20  # below the message limit of layerline.rpc.channels
 PLAN_KEY_BYTES = 16
 
@@ -91,10 +92,16 @@ class TensorBytes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageTiming:
-    """Time that a stage computed on a step."""
+    """What a stage spent on a step: computing it, and before that.
+
+    `waited_us`, at most MAX_WAITED_US, is from when it was done with the step before until this one's frame was
+    there, 0 for its first; `sending_us` is what it had taken to hand on the product of the step before.
+    """
 
     stage_index: int
     compute_us: int
+    waited_us: int = 0
+    sending_us: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -168,8 +168,24 @@ def _tensor_from_message(message: common_pb2.Tensor) -> TensorBytes:
 
 
 def _timings_to_messages(timings: tuple[StageTiming, ...]) -> list[ring_pb2.StageTiming]:
-    return [ring_pb2.StageTiming(stage_index=timing.stage_index, compute_us=timing.compute_us) for timing in timings]
+    return [
+        ring_pb2.StageTiming(
+            stage_index=timing.stage_index,
+            compute_us=timing.compute_us,
+            waited_us=timing.waited_us,
+            sending_us=timing.sending_us,
+        )
+        for timing in timings
+    ]
 
 
 def _timings_from_messages(messages: Iterable[ring_pb2.StageTiming]) -> tuple[StageTiming, ...]:
-    return tuple(StageTiming(stage_index=message.stage_index, compute_us=message.compute_us) for message in messages)
+    return tuple(
+        StageTiming(
+            stage_index=message.stage_index,
+            compute_us=message.compute_us,
+            waited_us=message.waited_us,
+            sending_us=message.sending_us,
+        )
+        for message in messages
+    )

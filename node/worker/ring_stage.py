@@ -6,10 +6,13 @@ Knows no transport: what comes out goes into a `Sender`, be it a gRPC stream or 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
-from layerline.frames import Frame, StepResult
+from layerline.frames import MAX_WAITED_US, Frame, StepResult
 from layerline.link import Sender
 
 log = logging.getLogger(__name__)
@@ -24,7 +27,7 @@ class StageCompute(Protocol):
 
 
 class RingStage:
-    """Obeys frames of one epoch, in growing order of their steps."""
+    """Obeys frames of one epoch, in growing order of their steps. `clock_ns` is monotonic."""
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class RingStage:
         stage_index: int,
         frames: Sender[Frame] | None,
         results: Sender[StepResult] | None,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         assert (frames is None) != (results is None), "a stage has a next one or is the last"
         self._compute = compute
@@ -44,18 +48,37 @@ class RingStage:
         self._frames = frames
         self._results = results
         self._last_step = -1
+        self._clock_ns = clock_ns
+        self._done_ns: int | None = None  # when the product of the last step was handed on
+        self._sending_us = 0  # how long that took
 
     async def accept(self, frame: Frame) -> None:
         """Computes one frame and hands its product on; waits while the next stage is behind."""
+        waited_us = self._waited_us()
         self._check(frame)
         self._last_step = frame.step
-        product = self._computed(frame)
+        product = self._with_waits(self._computed(frame), waited_us)
+        began_ns = self._clock_ns()
+        await self._hand_on(product)
+        self._done_ns = self._clock_ns()
+        self._sending_us = (self._done_ns - began_ns) // 1000
+
+    async def _hand_on(self, product: Frame | StepResult) -> None:
         if isinstance(product, Frame):
             assert self._frames is not None
             await self._frames.send(product)
         else:
             assert self._results is not None
             await self._results.send(product)
+
+    def _waited_us(self) -> int:
+        return 0 if self._done_ns is None else min((self._clock_ns() - self._done_ns) // 1000, MAX_WAITED_US)
+
+    def _with_waits(self, product: Frame | StepResult, waited_us: int) -> Frame | StepResult:
+        """`product` with what this stage did before it could compute, beside how long it computed."""
+        *before, own = product.timings
+        own = replace(own, waited_us=waited_us, sending_us=self._sending_us)
+        return replace(product, timings=(*before, own))
 
     def _check(self, frame: Frame) -> None:
         if frame.epoch != self._epoch:

@@ -189,17 +189,25 @@ class StageTiming(_message.Message):
 
     STAGE_INDEX_FIELD_NUMBER: _builtins.int
     COMPUTE_US_FIELD_NUMBER: _builtins.int
+    WAITED_US_FIELD_NUMBER: _builtins.int
+    SENDING_US_FIELD_NUMBER: _builtins.int
     stage_index: _builtins.int
     compute_us: _builtins.int
+    waited_us: _builtins.int
+    """for the frame, since the stage was done with the step before; at most an hour"""
+    sending_us: _builtins.int
+    """the product of the step before"""
     def __init__(
         self,
         *,
         stage_index: _builtins.int = ...,
         compute_us: _builtins.int = ...,
+        waited_us: _builtins.int = ...,
+        sending_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_us", b"compute_us", "stage_index", b"stage_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_us", b"compute_us", "sending_us", b"sending_us", "stage_index", b"stage_index", "waited_us", b"waited_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -36,7 +36,9 @@ from layerline.rpc.v1 import ring_pb2
 NUMBERS = st.integers(0, (1 << 64) - 1)
 SMALL = st.integers(0, (1 << 32) - 1)
 FLOATS = st.floats(0, 1, width=32)
-TIMINGS = st.lists(st.builds(StageTiming, stage_index=SMALL, compute_us=SMALL), max_size=3).map(tuple)
+TIMINGS = st.lists(
+    st.builds(StageTiming, stage_index=SMALL, compute_us=SMALL, waited_us=SMALL, sending_us=SMALL), max_size=3
+).map(tuple)
 SAMPLINGS = st.builds(
     Sampling,
     temperature=FLOATS,
