@@ -17,7 +17,7 @@ from coordinator.pipeline import OnProgress, pipeline
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
-from coordinator.telling import TELLING_S, most_telling
+from coordinator.telling import NAMING_S, TELLING_S, is_telling, most_telling
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.tokenizer import TextTokenizer
 from layerline.errors import LayerlineError, NoCoordinatorError
@@ -43,6 +43,7 @@ class Serving:
             for stage in plan.stages
         )
         self._said: list[LayerlineError] = []
+        self._failing: asyncio.TimerHandle | None = None
         self.failed = asyncio.Event()
         self._engine: Engine | None = None
 
@@ -53,9 +54,12 @@ class Serving:
 
     def hear(self, error: LayerlineError) -> None:
         """Something says that the pipeline is broken."""
+        telling = is_telling(error)
+        if not self._said or (telling and not any(map(is_telling, self._said))):
+            if self._failing:
+                self._failing.cancel()
+            self._failing = asyncio.get_running_loop().call_later(TELLING_S if telling else NAMING_S, self._fail)
         self._said.append(error)
-        if len(self._said) == 1:
-            asyncio.get_running_loop().call_later(TELLING_S, self._fail)
 
     def _fail(self) -> None:
         if self._engine:
