@@ -5,8 +5,6 @@ A case is a module with `measure(pair, effort)`; the list of them is here.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from tests.bench.report import print_report, write_json
 from tests.bench.this_machine import machine_facts
 from tests.lab.permission import why_no_lab
 
-PRIORITY = -15  # as `nice` counts; what the system itself needs stays before it
 CASES = (footprint, decode, prefill)
 
 
@@ -50,7 +47,6 @@ def main(chosen: str, quick: bool, repeats: int | None, json_path: Path | None) 
     models = chosen_models(chosen)
     if reason := why_no_lab():
         raise click.ClickException(f"{reason}.")
-    _come_first()
     effort = (QUICK if quick else FULL).with_repeats(repeats)
     found: list[Figures] = []
     for model in models:
@@ -62,12 +58,6 @@ def main(chosen: str, quick: bool, repeats: int | None, json_path: Path | None) 
     print_report(found, Console(file=sys.stdout, width=120))
     if json_path is not None:
         write_json(found, machine_facts(), json_path)
-
-
-def _come_first() -> None:
-    """Has this process and all it starts come before what else runs here, which would be measured too."""
-    with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
 
 
 def _say(text: str) -> None:

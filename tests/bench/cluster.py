@@ -70,6 +70,8 @@ def running_cluster(model: BenchModel, nodes: int) -> Iterator[Cluster]:
         for node in [start_node(lab[name], cpu=core) for core, name in enumerate(names)]:
             await_measured(node)
         load_s = _start_coordinator(lab[DESK], path.name, model.shares(names))
+        for machine in lab:
+            usage.put_first(machine.pids())
         cluster = Cluster(lab, [lab[name] for name in names], load_s)
         cluster.ask([{"prompt": "Warm up.", "max_tokens": 4}])
         yield cluster

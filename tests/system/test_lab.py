@@ -130,7 +130,8 @@ with Lab("a") as lab:
 
 
 def test_a_frozen_machine_does_nothing_until_it_thaws(lab: Lab) -> None:
-    process = lab["a"].start(["sleep", "1000"])
+    process = lab["a"].start(["sh", "-c", "echo up; exec sleep 1000"])
+    process.wait_for("up", deadline_s=10)
     with lab["a"].frozen():
         status = Path(f"/proc/{process.pid}/stat").read_text()
         assert status.rpartition(")")[2].split()[0] == "T"
