@@ -11,15 +11,18 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import BinaryIO, Self
+from typing import Self
 
 from node import pipe
 
 
 class DaemonPipe:
-    """Messages from and to the daemon."""
+    """Messages from and to the daemon.
 
-    def __init__(self, source: BinaryIO, sink: int) -> None:
+    By descriptors and unbuffered, since Python aborts at its end if a thread is still reading through a buffer.
+    """
+
+    def __init__(self, source: int, sink: int) -> None:
         self._source = source
         self._sink = sink
 
@@ -28,7 +31,7 @@ class DaemonPipe:
         """Takes standard input and output for the pipe."""
         sink = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        return cls(sys.stdin.buffer, sink)
+        return cls(sys.stdin.fileno(), sink)
 
     def read(self) -> pipe.ToWorker:
         """The next message; EOFError when the daemon is gone, ValueError for what is no message."""
@@ -60,7 +63,10 @@ class DaemonPipe:
         threading.Thread(target=run, name="daemon-pipe", daemon=True).start()
 
     def _read_exactly(self, size: int) -> bytes:
-        data = self._source.read(size)
-        if len(data) < size:
-            raise EOFError
+        data = b""
+        while len(data) < size:
+            part = os.read(self._source, size - len(data))
+            if not part:
+                raise EOFError
+            data += part
         return data

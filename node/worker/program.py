@@ -34,14 +34,24 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the daemon, which ends us in order
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     channel = DaemonPipe.over_standard_streams()
-    start = channel.read()
-    if not isinstance(start, pipe.Start):
-        raise SystemExit(f"layerline worker: {type(start).__name__} came before Start")
+    start = _first_command(channel)
     try:
         asyncio.run(_serve(channel, start))
     except LayerlineError as error:
         channel.write(pipe.Refused.of(error))
         raise SystemExit(1) from None
+
+
+def _first_command(channel: DaemonPipe) -> pipe.Start:
+    try:
+        start = channel.read()
+    except EOFError:
+        raise SystemExit(0) from None
+    except ValueError as error:
+        raise SystemExit(f"layerline worker: {error}") from None
+    if not isinstance(start, pipe.Start):
+        raise SystemExit(f"layerline worker: {type(start).__name__} came before Start")
+    return start
 
 
 async def _serve(channel: DaemonPipe, start: pipe.Start) -> None:
