@@ -69,6 +69,9 @@ class FrameSender:
 
     async def send(self, item: Frame) -> None:
         """Hands a frame to the stage; waits while the stage is behind."""
+        assert self._watcher is not None
+        if self._watcher.done():
+            raise self._watcher.result()
         message = frame_to_message(item)
         if message.ByteSize() > MAX_MESSAGE_BYTES:
             raise ProtocolError(f"A frame of {message.ByteSize()} bytes is too large to send.", node=self.node)
@@ -79,7 +82,6 @@ class FrameSender:
             text = f"Node {self.node} took no frame for {SEND_DEADLINE_S:.0f} s."
             raise DeadlineError(text, node=self.node, remedy="Check that the machine is not overloaded.") from None
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            assert self._watcher is not None
             raise await asyncio.shield(self._watcher) from None
 
     async def close(self) -> None:

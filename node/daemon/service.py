@@ -16,6 +16,7 @@ from layerline.holding import HoldCommand, HoldEvent
 from layerline.rpc.convert import from_union, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler
 from layerline.rpc.v1 import node_pb2
+from layerline.rpc.writing import write_whole
 from node.daemon.hold_desk import HoldDesk
 from node.daemon.model_library import ModelLibrary
 
@@ -95,7 +96,7 @@ class _ContextWire:
         return command
 
     async def write(self, event: HoldEvent) -> None:
-        await self._context.write(to_union(event, node_pb2.HoldEvent))
+        await write_whole(self._context, to_union(event, node_pb2.HoldEvent))
 
 
 def address_of(peer: str) -> str:

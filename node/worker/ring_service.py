@@ -27,35 +27,48 @@ from layerline.rpc.convert_frames import frame_from_message, hello_from_message,
 from layerline.rpc.links import FrameSender
 from layerline.rpc.status import detail_from_error, unary_handler
 from layerline.rpc.v1 import ring_pb2
+from layerline.rpc.writing import write_whole
 from layerline.version import WIRE_VERSION
 from node.pipe import Place
 from node.worker.ring_stage import RingStage, StageCompute
 
 HELLO_DEADLINE_S = 5.0
 RESULT_DEADLINE_S = 60.0  # how long the coordinator may take no result
+LEFT = (grpc.aio.InternalError, grpc.aio.UsageError)  # how gRPC says that the other side of a call has left
 
 
 class ResultStream:
     """Results into the call that the coordinator has open on the last stage."""
 
     def __init__(self) -> None:
-        self.context: grpc.aio.ServicerContext[Any, Any] | None = None
+        self._context: grpc.aio.ServicerContext[Any, Any] | None = None
+        self._writing = asyncio.Lock()
+
+    async def open(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Takes the call, and tells the coordinator so."""
+        self._context = context
+        await self._write(ring_pb2.StepResult())
 
     async def send(self, item: StepResult) -> None:
         """Hands a result to the coordinator; waits while it is behind."""
-        if self.context is None:
-            raise ProtocolError("A frame came before the coordinator had asked for results.")
-        try:
-            async with asyncio.timeout(RESULT_DEADLINE_S):
-                await self.context.write(result_to_message(item))
-        except (grpc.aio.InternalError, grpc.aio.UsageError):  # how gRPC says that the other side has left
-            raise NodeLostError("The coordinator has left.") from None
-        except TimeoutError:
-            raise DeadlineError(f"The coordinator took no result for {RESULT_DEADLINE_S:.0f} s.") from None
+        await self._write(result_to_message(item))
 
     async def close(self) -> None:
-        """Forgets the call."""
-        self.context = None
+        """Forgets the call, once what is being written has ended."""
+        async with self._writing:
+            self._context = None
+
+    async def _write(self, message: ring_pb2.StepResult) -> None:
+        async with self._writing:
+            if self._context is None:
+                raise ProtocolError("A frame came before the coordinator had asked for results.")
+            try:
+                async with asyncio.timeout(RESULT_DEADLINE_S):
+                    await write_whole(self._context, message)
+            except LEFT:
+                raise NodeLostError("The coordinator has left.") from None
+            except TimeoutError:
+                raise DeadlineError(f"The coordinator took no result for {RESULT_DEADLINE_S:.0f} s.") from None
 
 
 class Seat:
@@ -162,12 +175,12 @@ class RingService:
         try:
             await self._attend(seat, "frame", self._take_frames(seat, context))
         except LayerlineError as error:
-            with contextlib.suppress(grpc.aio.InternalError, grpc.aio.UsageError):  # the other side has left
-                await context.write(ring_pb2.Accepted(error=detail_from_error(error)))
+            with contextlib.suppress(*LEFT):
+                await write_whole(context, ring_pb2.Accepted(error=detail_from_error(error)))
             raise
 
     async def _take_frames(self, seat: Seat, context: Any) -> None:
-        await context.write(ring_pb2.Accepted())
+        await write_whole(context, ring_pb2.Accepted())
         while (message := await self._read(context)) is not grpc.aio.EOF:
             if not message.HasField("frame"):
                 raise ProtocolError("A second hello came.", node=self._node)
@@ -188,9 +201,11 @@ class RingService:
         await self._attend(seat, "result", self._give_results(seat, context))
 
     async def _give_results(self, seat: Seat, context: Any) -> None:
-        seat.results.context = context
-        await context.write(ring_pb2.StepResult())
-        await asyncio.get_running_loop().create_future()  # until the seat ends or the coordinator leaves
+        try:
+            await seat.results.open(context)
+            await asyncio.get_running_loop().create_future()  # until the seat ends or the coordinator leaves
+        finally:
+            await seat.results.close()
 
     async def _attend(self, seat: Seat, kind: str, stream: Any) -> None:
         task = asyncio.current_task()

@@ -26,7 +26,7 @@ from layerline.errors import (
     StageFailedError,
 )
 from layerline.frames import Frame, PageRun, Sampling, Span, StepResult, TensorBytes
-from layerline.rpc import links
+from layerline.rpc import links, writing
 from layerline.rpc.channels import MAX_MESSAGE_BYTES, open_channel
 from layerline.rpc.convert_frames import frame_to_message, hello_to_message
 from layerline.rpc.links import FrameSender, ResultReceiver
@@ -256,6 +256,11 @@ async def test_a_connection_that_ends_in_the_middle_of_sending_is_a_lost_node() 
                 await sending
 
 
+async def _received_for_ever(results: ResultReceiver) -> None:
+    while await results.receive():
+        pass
+
+
 async def _send_for_ever(frames: FrameSender, *tokens: int) -> None:
     for step in itertools.count(2):
         await frames.send(frame(step, *tokens))
@@ -330,11 +335,28 @@ class Stuck:
 
 async def test_a_coordinator_that_takes_no_results_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring_service, "RESULT_DEADLINE_S", 0.01)
+    monkeypatch.setattr(writing, "END_DEADLINE_S", 0.01)
     stream = ResultStream()
-    stream.context = Stuck()  # type: ignore[assignment]  # of a context, only `write` is used
     async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(DeadlineError, match="took no result"):
+            await stream.open(Stuck())  # type: ignore[arg-type]  # of a context, only `write` is used
+        with pytest.raises(DeadlineError, match="took no result"):
             await stream.send(StepResult(epoch=1, step=1))
+        await stream.close()
+
+
+async def test_a_place_taken_away_in_the_moment_it_is_greeted_is_told() -> None:
+    async with placed() as (service, address):
+        for _ in range(100):
+            results = await ResultReceiver.dial([address], hello(0), node="n0")
+            frames = await _frames_to(address)
+            broken = asyncio.create_task(_send_for_ever(frames, 6))
+            await service.take_place(place(0, 1, None))
+            for ends in (_received_for_ever(results), broken):
+                with pytest.raises(NodeLostError):
+                    await ends
+            await frames.close()
+            await results.close()
 
 
 @pytest.mark.parametrize("order", ["frames first", "results first", "both at once"])
