@@ -23,7 +23,8 @@ FIGURES = {
 @pytest.mark.slow
 def test_bench_writes_ratios_cases_and_machine(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
-    words = [REPOSITORY / "scripts" / "bench", "--models", "qwen", "--quick", "--repeats", "1", "--json", out]
+    script = str(REPOSITORY / "scripts" / "bench")
+    words = [script, "--models", "qwen", "--quick", "--repeats", "1", "--json", str(out)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0
     assert "tokens/s" in done.stdout
