@@ -375,6 +375,7 @@ async def test_a_node_that_falls_silent(card: ModelCard, monkeypatch: pytest.Mon
 
 async def test_a_step_that_never_comes_back(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.engine.STEP_DEADLINE_S", 0.1)
+    monkeypatch.setattr(serving, "NAMING_S", 0.1)
     async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
         await prepared(coordinator, split("a", "b"))
         seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]
