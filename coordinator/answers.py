@@ -1,4 +1,4 @@
-"""From a client's request to token ids, and from drawn tokens to pieces of text: one answer's whole life.
+"""From a client's request to token ids, and from drawn tokens to pieces of text: the whole life of its answers.
 
 Knows the tokenizer, the template and the stop strings; the pages and steps are the engine's matter.
 """
@@ -9,10 +9,10 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coordinator.engine import Answer
-from coordinator.scheduling.events import Ended
+from coordinator.scheduling.events import Ended, EndReason, Event
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.detokenizer import Detokenizer
@@ -104,33 +104,76 @@ async def answer_pieces(
     stopwatch: Stopwatch,
     plan: tuple[StageSummary, ...],
 ) -> AsyncGenerator[Piece | Finished, None]:
-    """Pieces of text as they are certain, then how it ended.
+    """Pieces of text as they are certain and, for each answer to the prompt, how it ended."""
+    writers = {
+        request.sequence: _Writer(index, request, prompt, tokenizer, replace(stopwatch))
+        for index, request in enumerate(answer.requests)
+    }
+    while writers:
+        event = await answer.next_event()
+        writer = writers.get(event.sequence)
+        if writer is None:  # what was drawn after a stop string
+            continue
+        piece = writer.take(event)
+        if writer.reason:
+            answer.finish(event.sequence)  # before a client that reads slowly is waited for
+            del writers[event.sequence]
+        if piece:
+            yield piece
+        if writer.reason:
+            yield writer.finished(writer.reason, plan)
+
+
+class _Writer:
+    """One answer as it is written: the scheduler's events in, pieces out. `reason` is set once it has ended.
 
     Text that may be half a character or the beginning of a stop string is held back until it is certain; the ids
     come with the piece that they end in, an end-of-sequence id with the last one.
     """
-    detokenizer = Detokenizer.after(tokenizer, prompt.token_ids)
-    stops = StopStrings(prompt.request.stop)
-    waiting_ids: list[int] = []
-    completion_tokens = 0
-    while True:
-        event = await answer.next_event()
+
+    def __init__(
+        self, index: int, request: SequenceRequest, prompt: Prompt, tokenizer: TextTokenizer, stopwatch: Stopwatch
+    ) -> None:
+        self.reason: EndReason | None = None
+        self._index = index
+        self._request = request
+        self._detokenizer = Detokenizer.after(tokenizer, prompt.token_ids)
+        self._stops = StopStrings(prompt.request.stop)
+        self._stopwatch = stopwatch
+        self._waiting_ids: list[int] = []
+        self._completion_tokens = 0
+
+    def take(self, event: Event) -> Piece | None:
+        """The text that has become certain with `event`, None if none has."""
         if isinstance(event, Ended):
-            text, reason = stops.push(detokenizer.flush()) + stops.flush(), event.reason
-            break
-        stopwatch.tick()
-        completion_tokens += 1
-        waiting_ids.append(event.token_id)
-        text = "" if event.token_id in prompt.stop_ids else stops.push(detokenizer.push(event.token_id))
-        if stops.matched is not None:
-            answer.finish()
-            reason = "stop"
-            break
-        if text:
-            yield Piece(text=text, token_ids=tuple(waiting_ids))
-            waiting_ids = []
-    if text or waiting_ids:
-        yield Piece(text=text, token_ids=tuple(waiting_ids))
-    usage = Usage(prompt_tokens=len(prompt.token_ids), completion_tokens=completion_tokens)
-    timings = stopwatch.timings(usage)
-    yield Finished(finish_reason=reason, usage=usage, timings=timings, plan=plan, seed=prompt.sampling.seed)
+            self.reason = event.reason
+            text = self._stops.push(self._detokenizer.flush()) + self._stops.flush()
+        else:
+            text = self._text_of(event.token_id)
+            if self._stops.matched is not None:
+                self.reason = "stop"
+        if not text and not (self.reason and self._waiting_ids):
+            return None
+        token_ids, self._waiting_ids = tuple(self._waiting_ids), []
+        return Piece(text=text, token_ids=token_ids, index=self._index)
+
+    def _text_of(self, token_id: int) -> str:
+        self._stopwatch.tick()
+        self._completion_tokens += 1
+        self._waiting_ids.append(token_id)
+        if token_id in self._request.stop_ids:
+            return ""
+        return self._stops.push(self._detokenizer.push(token_id))
+
+    def finished(self, reason: EndReason, plan: tuple[StageSummary, ...]) -> Finished:
+        """How the answer ended."""
+        prompt_tokens = 0 if self._index else len(self._request.token_ids)
+        usage = Usage(prompt_tokens=prompt_tokens, completion_tokens=self._completion_tokens)
+        return Finished(
+            finish_reason=reason,
+            usage=usage,
+            timings=self._stopwatch.timings(usage),
+            plan=plan,
+            seed=self._request.sampling.seed,
+            index=self._index,
+        )

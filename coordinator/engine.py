@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from coordinator.ring import Ring
@@ -25,10 +25,13 @@ log = logging.getLogger(__name__)
 
 
 class Answer:
-    """The events of one sequence, for the one who asked. Bounded by the tokens that a context holds."""
+    """The events of the sequences that answer one prompt, for the one who asked, as they come.
 
-    def __init__(self, sequence: int, finish: Callable[[int], None]) -> None:
-        self.sequence = sequence
+    Bounded by the tokens that a context holds, for each sequence.
+    """
+
+    def __init__(self, requests: Sequence[SequenceRequest], finish: Callable[[int], None]) -> None:
+        self.requests = tuple(requests)
         self._finish = finish
         self._events: asyncio.Queue[Event | LayerlineError] = asyncio.Queue()
 
@@ -37,15 +40,15 @@ class Answer:
         self._events.put_nowait(event)
 
     async def next_event(self) -> Event:
-        """The next event; raises the error that ended the answer."""
+        """The next event of any of the sequences; raises the error that ended them all."""
         event = await self._events.get()
         if isinstance(event, LayerlineError):
             raise event
         return event
 
-    def finish(self) -> None:
-        """The text is complete; no further token is wanted."""
-        self._finish(self.sequence)
+    def finish(self, sequence: int) -> None:
+        """The text of that sequence is complete; no further token of it is wanted."""
+        self._finish(sequence)
 
 
 class Engine:
@@ -56,29 +59,34 @@ class Engine:
         self._ring = ring
         self._on_broken = on_broken
         self._numbers = itertools.count(1)
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, Answer] = {}  # by sequence
         self._work = asyncio.Event()
         self._sent_s: dict[int, float] = {}  # by step in flight
         self._overdue: asyncio.TimerHandle | None = None
         self.failed: LayerlineError | None = None
 
     @asynccontextmanager
-    async def answer(self, make_request: Callable[[int], SequenceRequest]) -> AsyncIterator[Answer]:
-        """Adds the request that `make_request` makes of a sequence number; leaving the block cancels it.
+    async def answer(self, make_request: Callable[[int], SequenceRequest], forks: int = 1) -> AsyncIterator[Answer]:
+        """Adds `forks` forks of the request that `make_request` makes of a sequence number.
 
-        Raises what the scheduler says against the request, or the error that ended the pipeline.
+        Leaving the block cancels them. Raises what the scheduler says against one of them, and then has none, or the
+        error that ended the pipeline.
         """
         if self.failed:
             raise self.failed
-        number = next(self._numbers)
-        self._scheduler.add(make_request(number))
-        answer = self._answers[number] = Answer(number, self._finish)
-        self._work.set()
+        first = make_request(next(self._numbers))
+        requests = (first, *(first.fork(next(self._numbers), index) for index in range(1, forks)))
+        answer = Answer(requests, self._finish)
         try:
+            for request in requests:
+                self._scheduler.add(request)
+                self._answers[request.sequence] = answer
+            self._work.set()
             yield answer
         finally:
-            self._answers.pop(number, None)
-            self._tell(self._scheduler.cancel(number))
+            for request in requests:
+                self._answers.pop(request.sequence, None)
+                self._tell(self._scheduler.cancel(request.sequence))
 
     async def run(self) -> None:
         """Works until cancelled, or until the ring breaks, which `on_broken` hears of."""
@@ -97,7 +105,7 @@ class Engine:
         if self.failed:
             return
         self.failed = error
-        for answer in self._answers.values():
+        for answer in set(self._answers.values()):
             answer.put(error)
 
     async def _send_steps(self) -> None:

@@ -73,11 +73,11 @@ class Serving:
         self.failed.set()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece | Finished, None]:
-        """The answer to a request, piece by piece; ending the iteration cancels it on every node."""
+        """The answers to a request, piece by piece; ending the iteration cancels them on every node."""
         assert self._engine is not None
         stopwatch = Stopwatch()
         prompt = await read_prompt(request, self._tokenizer, self._chat, self._stop_ids)
-        async with self._engine.answer(prompt.sequence) as answer:
+        async with self._engine.answer(prompt.sequence, forks=request.n) as answer:
             pieces = answer_pieces(answer, prompt, self._tokenizer, stopwatch, self._summary)
             async with aclosing(pieces):
                 async for piece in pieces:

@@ -43,7 +43,7 @@ class _Connection:
 
 
 class AsyncStream(Generic[Item, End]):
-    """Items as they are made. `finished` is set at the end.
+    """Items as they are made. `finished` is set at the end; with `n` answers, items of all come as they are made.
 
     Leaving early, by `break`, `close`, cancellation or the end of an `async with`, cancels the request on
     every node. The request is made when the first item is asked for.
@@ -58,8 +58,13 @@ class AsyncStream(Generic[Item, End]):
 
     @property
     def finished(self) -> End | None:
-        """How the stream ended; None while it has not."""
-        return self._call.reader.finished
+        """How the stream ended, of several answers the first; None while it has not."""
+        return calls.first(self._call.reader.all_finished)
+
+    @property
+    def all_finished(self) -> tuple[End, ...]:
+        """How each answer of the stream ended, in order; empty while one has not."""
+        return self._call.reader.all_finished
 
     def __aiter__(self) -> AsyncStream[Item, End]:
         return self
@@ -252,7 +257,7 @@ class AsyncClient:
 async def _whole(answer: AsyncStream[Piece, Finished]) -> Completion:
     async with answer:
         pieces = [piece async for piece in answer]
-    return calls.completion(pieces, answer.finished)
+    return calls.completion(pieces, answer.all_finished)
 
 
 async def _find_addresses() -> tuple[str, ...]:

@@ -61,10 +61,10 @@ class UnaryCall(Generic[Reply]):
 
 
 class Reader(Protocol[Item_co, End_co]):
-    """Makes items of a stream's messages. `finished` is what the stream ends with, None until it came."""
+    """Makes items of a stream's messages. `all_finished` is what it ends with, one for each answer, () before that."""
 
     @property
-    def finished(self) -> End_co | None: ...
+    def all_finished(self) -> tuple[End_co, ...]: ...
 
     def read(self, message: WireMessage) -> Item_co | None:
         """The item in `message`, None if it only ends the stream."""
@@ -80,17 +80,27 @@ class StreamCall(Generic[Item, End]):
 
 
 class AnswerReader:
-    """Pieces of an answer, and how it finished."""
+    """Pieces of `answers` answers, and how each finished; they are numbered from 0."""
 
-    def __init__(self) -> None:
-        self.finished: Finished | None = None
+    def __init__(self, answers: int) -> None:
+        self._answers = answers
+        self._finished: dict[int, Finished] = {}
+
+    @property
+    def all_finished(self) -> tuple[Finished, ...]:
+        """How the answers finished, by number; empty until all have."""
+        if len(self._finished) < self._answers:
+            return ()
+        return tuple(self._finished[index] for index in range(self._answers))
 
     def read(self, message: WireMessage) -> Piece | None:
-        """The piece in `message`, None if it says how the answer finished."""
+        """The piece in `message`, None if it says how an answer finished; ProtocolError for an answer not asked for."""
         event: Piece | Finished = from_union(Piece | Finished, message)
+        if event.index >= self._answers:
+            raise ProtocolError(f"The coordinator sent answer {event.index} of {self._answers}, numbered from 0.")
         if isinstance(event, Piece):
             return event
-        self.finished = event
+        self._finished[event.index] = event
         return None
 
 
@@ -98,13 +108,13 @@ class PrepareReader:
     """What happens while a model is made ready; the last event is also what the stream finishes with."""
 
     def __init__(self) -> None:
-        self.finished: Ready | None = None
+        self.all_finished: tuple[Ready, ...] = ()
 
     def read(self, message: WireMessage) -> PrepareEvent:
         """The event in `message`."""
         event: PrepareEvent = from_union(PrepareEvent, message)
         if isinstance(event, Ready):
-            self.finished = event
+            self.all_finished = (event,)
         return event
 
 
@@ -138,18 +148,23 @@ def prepare(request: PlanRequest) -> StreamCall[PrepareEvent, Ready]:
 
 def generate(request: GenerateRequest) -> StreamCall[Piece, Finished]:
     """Answers a request."""
-    return StreamCall(method="Generate", message=generate_to_message(request), reader=AnswerReader())
+    return StreamCall(method="Generate", message=generate_to_message(request), reader=AnswerReader(request.n))
 
 
-def completion(pieces: Iterable[Piece], finished: Finished | None) -> Completion:
-    """The whole answer, once its stream has ended."""
-    assert finished is not None, "a stream ends with what finished it, or with an error"
-    return Completion.joined(tuple(pieces), finished)
+def first(all_finished: Sequence[End]) -> End | None:
+    """What the first answer of a stream ended with; None before the stream has."""
+    return all_finished[0] if all_finished else None
+
+
+def completion(pieces: Iterable[Piece], all_finished: Sequence[Finished]) -> Completion:
+    """The whole answer, or answers, once their stream has ended."""
+    assert all_finished, "a stream ends with what finished it, or with an error"
+    return Completion.joined(tuple(pieces), *all_finished)
 
 
 def require_finished(reader: Reader[object, object], peer: str) -> None:
     """Refuses a stream that ended without saying how."""
-    if reader.finished is None:
+    if not reader.all_finished:
         raise ProtocolError(f"{peer} ended a stream without finishing it.", remedy="Check its log.")
 
 

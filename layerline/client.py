@@ -37,7 +37,7 @@ End = TypeVar("End")
 
 
 class Stream(Generic[Item, End]):
-    """Items as they are made. `finished` is set at the end.
+    """Items as they are made. `finished` is set at the end; with `n` answers, items of all come as they are made.
 
     Leaving early, by `break`, `close` or the end of a `with`, cancels the request on every node.
     """
@@ -50,8 +50,13 @@ class Stream(Generic[Item, End]):
 
     @property
     def finished(self) -> End | None:
-        """How the stream ended; None while it has not."""
-        return self._reader.finished
+        """How the stream ended, of several answers the first; None while it has not."""
+        return calls.first(self._reader.all_finished)
+
+    @property
+    def all_finished(self) -> tuple[End, ...]:
+        """How each answer of the stream ended, in order; empty while one has not."""
+        return self._reader.all_finished
 
     def __iter__(self) -> Stream[Item, End]:
         return self
@@ -216,7 +221,7 @@ class Client:
         if stream:
             return answer
         with answer:
-            return calls.completion(list(answer), answer.finished)
+            return calls.completion(list(answer), answer.all_finished)
 
     def _ask(self, call: calls.UnaryCall[Reply]) -> Reply:
         connection = self._connected()

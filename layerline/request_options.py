@@ -24,7 +24,8 @@ class GenerateOptions(TypedDict, total=False):
     """Options of `chat` and `generate`; what is left out is off, and temperature 0 is greedy.
 
     `model` is the one that must be loaded (default: whatever is); `max_tokens` 0 means as many as fit;
-    `seed` None lets the coordinator choose one, which the answer tells; `stop` is one string or several.
+    `seed` None lets the coordinator choose one, which the answer tells; `stop` is one string or several;
+    `n` is how many answers are wanted (1 to 16), of which answer i draws with seed + i.
     """
 
     model: str
@@ -36,9 +37,10 @@ class GenerateOptions(TypedDict, total=False):
     repetition_penalty: float
     seed: int | None
     stop: str | Sequence[str]
+    n: int
 
 
-_WHOLE = ("max_tokens", "top_k")
+_WHOLE = ("max_tokens", "top_k", "n")
 _REAL = ("temperature", "top_p", "min_p", "repetition_penalty")
 
 
@@ -141,6 +143,7 @@ class _CheckedOptions(TypedDict, total=False):
     repetition_penalty: float
     seed: int | None
     stop: tuple[str, ...]
+    n: int
 
 
 def _checked_options(options: GenerateOptions) -> _CheckedOptions:

@@ -9,6 +9,7 @@ from layerline.checks import require, require_one_of
 
 ROLES = ("system", "user", "assistant", "tool")
 MAX_STOP_STRINGS = 16
+MAX_ANSWERS = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +25,10 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerateRequest:
-    """One request, by exactly one of `messages`, `prompt` and `token_ids`; `max_tokens` 0: as many as fit."""
+    """One request, by exactly one of `messages`, `prompt` and `token_ids`; `max_tokens` 0: as many as fit.
+
+    `n` answers are given to it, each from its own draws: answer i draws as a request of its own with seed + i would.
+    """
 
     model: str = ""
     messages: tuple[Message, ...] | None = None
@@ -38,6 +42,7 @@ class GenerateRequest:
     repetition_penalty: float = 1.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    n: int = 1
 
     def __post_init__(self) -> None:
         given = [part for part in (self.messages, self.prompt, self.token_ids) if part is not None]
@@ -46,19 +51,27 @@ class GenerateRequest:
         require(len(self.stop) <= MAX_STOP_STRINGS, f"at most {MAX_STOP_STRINGS} stop strings")
         require(all(self.stop), "a stop string must not be empty")
         require(self.seed is None or 0 <= self.seed < 1 << 64, "seed must be from 0 to 2**64 - 1")
+        require(1 <= self.n <= MAX_ANSWERS, f"n must be from 1 to {MAX_ANSWERS}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """Text as it is made, and the ids that made it; `text` never ends in half a character."""
+    """Text as it is made, and the ids that made it; `text` never ends in half a character.
+
+    `index` says to which of the request's answers it belongs, from 0.
+    """
 
     text: str
     token_ids: tuple[int, ...]
+    index: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """Tokens of the prompt and of the answer (its end-of-sequence token counts)."""
+    """Tokens of the prompt and of the answer (its end-of-sequence token counts).
+
+    Of several answers to one prompt the first counts it and the others have 0 there, so that sums are right.
+    """
 
     prompt_tokens: int
     completion_tokens: int
@@ -84,26 +97,35 @@ class StageSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """How a request ended: "stop" (end of sequence or a stop string) or "length"."""
+    """How an answer ended: "stop" (end of sequence or a stop string) or "length".
+
+    `seed` is the one that this answer was drawn with, `index` its number among the request's answers, from 0.
+    """
 
     finish_reason: str
     usage: Usage
     timings: Timings
     plan: tuple[StageSummary, ...]
     seed: int
+    index: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
-    """A whole answer."""
+    """A whole answer; the first of several has the `others`, in order."""
 
     text: str
     token_ids: tuple[int, ...]
     finished: Finished
+    others: tuple[Completion, ...] = ()
 
     @classmethod
-    def joined(cls, pieces: Sequence[Piece], finished: Finished) -> Completion:
-        """The completion that `pieces` make up."""
-        text = "".join(piece.text for piece in pieces)
-        token_ids = tuple(token for piece in pieces for token in piece.token_ids)
-        return cls(text=text, token_ids=token_ids, finished=finished)
+    def joined(cls, pieces: Sequence[Piece], finished: Finished, *others: Finished) -> Completion:
+        """The completion that the `pieces` of the answer `finished` make up, with those of the `others`."""
+        own = [piece for piece in pieces if piece.index == finished.index]
+        return cls(
+            text="".join(piece.text for piece in own),
+            token_ids=tuple(token for piece in own for token in piece.token_ids),
+            finished=finished,
+            others=tuple(cls.joined(pieces, other) for other in others),
+        )

@@ -19,6 +19,7 @@ def generate_to_message(request: GenerateRequest) -> coordinator_pb2.GenerateReq
         repetition_penalty=request.repetition_penalty,
         seed=request.seed,
         stop=request.stop,
+        n=request.n,
     )
     if request.messages is not None:
         turns = [coordinator_pb2.ChatMessage(role=turn.role, content=turn.content) for turn in request.messages]
@@ -48,6 +49,7 @@ def generate_from_message(message: coordinator_pb2.GenerateRequest) -> GenerateR
             repetition_penalty=message.repetition_penalty,
             seed=message.seed if message.HasField("seed") else None,
             stop=tuple(message.stop),
+            n=message.n or 1,
         )
     except ValueError as error:
         raise RequestError(f"The request is not valid: {error}.") from error

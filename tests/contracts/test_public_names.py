@@ -59,5 +59,16 @@ def test_both_clients_take_the_same_arguments(method: str) -> None:
 
 
 def test_the_options_of_a_request_are_these() -> None:
-    options = ["model", "max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "stop"]
+    options = [
+        "model",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "seed",
+        "stop",
+        "n",
+    ]
     assert list(typing.get_type_hints(layerline.GenerateOptions)) == options

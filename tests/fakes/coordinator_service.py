@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -60,6 +60,12 @@ FINISHED = Finished(
     seed=42,
 )
 ANSWER = (Piece(text="Par", token_ids=(1, 2)), Piece(text="is.", token_ids=(3,)), FINISHED)
+TWO_ANSWERS = (
+    ANSWER[0],
+    Piece(text="Lyon", token_ids=(4,), index=1),
+    replace(FINISHED, index=1, seed=43),
+    *ANSWER[1:],
+)
 
 
 def stage_report(node: str, first_layer: int, last_layer: int) -> StageReport:

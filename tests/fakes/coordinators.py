@@ -62,6 +62,6 @@ async def answer(coordinator: Coordinator, prompt: str = "a", **options: Any) ->
 
 def joined(items: Sequence[Piece | Finished]) -> Completion:
     """The completion that a stream's items make up."""
-    *pieces, finished = items
-    assert isinstance(finished, Finished)
-    return Completion.joined([piece for piece in pieces if isinstance(piece, Piece)], finished)
+    assert isinstance(items[-1], Finished)
+    finished = sorted((item for item in items if isinstance(item, Finished)), key=lambda item: item.index)
+    return Completion.joined([item for item in items if isinstance(item, Piece)], *finished)

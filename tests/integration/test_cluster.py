@@ -6,8 +6,9 @@ Many requests at once, batched and chunked as the scheduler likes, get the token
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ async def answers(
     model: StoredModel, make_ring: MakeRing, stages: int, sampling: Sampling, *, at_once: bool
 ) -> list[list[int]]:
     """The tokens after each of PROMPTS."""
+    async with engine_over(model, make_ring, stages) as engine:
+        asking = [ask(engine, prompt, sampling) for prompt in PROMPTS]
+        answered = await asyncio.gather(*asking) if at_once else [await one for one in asking]
+    return [tokens for (tokens,) in answered]
+
+
+@asynccontextmanager
+async def engine_over(model: StoredModel, make_ring: MakeRing, stages: int) -> AsyncIterator[Engine]:
     capacity = Capacity(
         pages=64,
         page_tokens=PAGE_TOKENS,
@@ -61,26 +70,28 @@ async def answers(
         engine = Engine(Scheduler(capacity), ring, on_broken=broken.append)
         running = asyncio.create_task(engine.run())
         try:
-            asking = [ask(engine, prompt, sampling) for prompt in PROMPTS]
-            answered = await asyncio.gather(*asking) if at_once else [await one for one in asking]
+            yield engine
         finally:
             running.cancel()
             await asyncio.wait([running])
     assert broken == []
-    return list(answered)
 
 
-async def ask(engine: Engine, prompt: Sequence[int], sampling: Sampling) -> list[int]:
-    tokens: list[int] = []
+async def ask(engine: Engine, prompt: Sequence[int], sampling: Sampling, forks: int = 1) -> list[list[int]]:
+    """The tokens of each answer to the prompt."""
 
     def request(number: int) -> SequenceRequest:
         return SequenceRequest(sequence=number, token_ids=tuple(prompt), max_tokens=12, sampling=sampling)
 
-    async with engine.answer(request) as answer:
-        while not isinstance(event := await answer.next_event(), Ended):
-            assert isinstance(event, Token)
-            tokens.append(event.token_id)
-    return tokens
+    async with engine.answer(request, forks=forks) as answer:
+        tokens: dict[int, list[int]] = {one.sequence: [] for one in answer.requests}
+        left = forks
+        while left:
+            event = await answer.next_event()
+            if isinstance(event, Token):
+                tokens[event.sequence].append(event.token_id)
+            left -= isinstance(event, Ended)
+    return list(tokens.values())
 
 
 @pytest.mark.parametrize("links", LINKS)
@@ -97,3 +108,21 @@ async def test_drawn_tokens_do_not_depend_on_company_or_split(model: StoredModel
     assert await answers(model, memory_ring, 3, sampling, at_once=True) == alone
     other_seed = Sampling(temperature=1.3, top_k=50, top_p=0.95, min_p=0.01, repetition_penalty=1.1, seed=8)
     assert await answers(model, memory_ring, 1, other_seed, at_once=False) != alone
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+async def test_greedy_answers_to_one_prompt_are_equal(
+    model: StoredModel, expected: list[list[int]], stages: int
+) -> None:
+    async with engine_over(model, memory_ring, stages) as engine:
+        assert await ask(engine, PROMPTS[5], Sampling(), forks=3) == [expected[5]] * 3
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+async def test_every_answer_to_one_prompt_is_that_of_a_request_with_its_seed(model: StoredModel, stages: int) -> None:
+    sampling = Sampling(temperature=1.3, top_p=0.95, repetition_penalty=1.1, seed=2**64 - 2)
+    async with engine_over(model, memory_ring, 1) as engine:
+        alone = [(await ask(engine, PROMPTS[5], replace(sampling, seed=seed)))[0] for seed in (2**64 - 2, 2**64 - 1, 0)]
+    async with engine_over(model, memory_ring, stages) as engine:
+        assert await ask(engine, PROMPTS[5], sampling, forks=3) == alone
+    assert len(set(map(tuple, alone))) == 3

@@ -276,6 +276,20 @@ async def test_seeds_are_told_and_kept(card: ModelCard) -> None:
         assert len(chosen) == 3
 
 
+async def test_several_answers_to_one_prompt(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _):
+        await prepared(coordinator, split("a", "b"))
+        first = await answer(coordinator, prompt="a" * 40, max_tokens=4, seed=2**64 - 2, n=3)
+        answers = (first, *first.others)
+        assert [one.text for one in answers] == ["bcde"] * 3
+        assert [one.finished.index for one in answers] == [0, 1, 2]
+        assert [one.finished.seed for one in answers] == [2**64 - 2, 2**64 - 1, 0]
+        assert [one.finished.usage.prompt_tokens for one in answers] == [40, 0, 0]
+        assert [one.finished.usage.completion_tokens for one in answers] == [4] * 3
+        stopped = await answer(coordinator, stop=("e",), n=2)
+        assert [(one.text, one.finished.finish_reason) for one in (stopped, *stopped.others)] == [("bcd", "stop")] * 2
+
+
 async def test_a_chat_goes_through_the_models_template(card: ModelCard) -> None:
     async with two_nodes(card) as (coordinator, _):
         await prepared(coordinator, split("a", "b"))

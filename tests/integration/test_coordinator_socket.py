@@ -60,6 +60,7 @@ async def test_a_session_from_nothing_to_an_answer(card: ModelCard) -> None:
         assert [model.loaded for model in (await client.models()).models] == [True]
         assert (await client.generate("a", max_tokens=3)).text == "bcd"
         assert (await client.chat([{"role": "user", "content": "hi"}], max_tokens=1)).finished.finish_reason == "length"
+        assert [one.text for one in (await client.generate("a", max_tokens=3, n=3)).others] == ["bcd"] * 2
 
 
 async def test_refusals_keep_their_class_over_the_socket(card: ModelCard) -> None:
@@ -121,6 +122,9 @@ async def test_leaving_an_answer_is_no_fault(card: ModelCard, caplog: pytest.Log
             async with client.generate("a", stream=True) as pieces:
                 for _ in range(count):
                     await anext(pieces)
+            async with client.generate("a", stream=True, n=4) as pieces:
+                for _ in range(count):
+                    await anext(pieces)
         assert (await client.generate("a", max_tokens=2)).text == "bc"
     assert [record for record in caplog.records if record.levelname not in ("INFO", "DEBUG")] == []
 
@@ -156,6 +160,7 @@ async def test_messages_by_hand_that_no_client_of_ours_sends(card: ModelCard) ->
             coordinator_pb2.GenerateRequest(model="tiny", chat={"messages": [{"role": "king", "content": "x"}]}),
             coordinator_pb2.GenerateRequest(model="tiny", prompt="x", stop=[""]),
             coordinator_pb2.GenerateRequest(model="tiny", prompt="x", stop=["s"] * 17),
+            coordinator_pb2.GenerateRequest(model="tiny", prompt="x", n=17),
         ]
         for request in requests:
             assert (await failed(stub.Generate(request).read())).code == "request"

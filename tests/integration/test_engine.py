@@ -13,7 +13,7 @@ from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
-from layerline.errors import LayerlineError, PromptTooLongError, StageFailedError
+from layerline.errors import LayerlineError, OverloadedError, PromptTooLongError, StageFailedError
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.memory_ring import memory_ring
 
@@ -47,7 +47,7 @@ async def drained(answer: Answer) -> list[int]:
 
 
 @asynccontextmanager
-async def running(*stages: EchoStage, pages: int = 64) -> AsyncIterator[Running]:
+async def running(*stages: EchoStage, pages: int = 64, max_waiting: int = 64) -> AsyncIterator[Running]:
     scheduler = Scheduler(
         Capacity(
             pages=pages,
@@ -56,7 +56,7 @@ async def running(*stages: EchoStage, pages: int = 64) -> AsyncIterator[Running]
             chunk_tokens=8,
             context_tokens=128,
             max_in_flight=len(stages),
-            max_waiting=64,
+            max_waiting=max_waiting,
         )
     )
     broken: asyncio.Queue[LayerlineError] = asyncio.Queue()
@@ -90,6 +90,56 @@ async def test_leaving_early_frees_everything() -> None:
         assert await run.ask(60, 2) == [61, 62]  # steps of the cancelled one are back by the time this is answered
         assert run.scheduler.idle
         assert run.scheduler.pool.used_pages == 0
+
+
+async def test_forks_share_the_whole_pages_of_their_prompt() -> None:
+    async with running(*stages(2)) as run:
+        async with run.engine.answer(request(50, 60, prompt_tokens=21), forks=3) as answer:
+            numbers = [one.sequence for one in answer.requests]
+            begun: set[int] = set()
+            while begun != set(numbers):
+                begun.add((await answer.next_event()).sequence)
+            assert run.scheduler.pool.used_pages == 5 + 3 * 15, "60 positions of each are its own, 20 are shared"
+            assert run.scheduler.figures().hit_tokens == 2 * 20
+        assert await run.ask(60, 2) == [61, 62]  # steps of the cancelled ones are back by the time this is answered
+        assert run.scheduler.idle
+        assert run.scheduler.pool.used_pages == 0
+
+
+async def test_forks_answer_side_by_side_and_may_end_one_by_one() -> None:
+    async with running(*stages(2)) as run:
+        tokens: dict[int, list[int]] = {}
+        async with run.engine.answer(request(50, 9), forks=3) as answer:
+            first, second, third = (one.sequence for one in answer.requests)
+            reasons: dict[int, str] = {}
+            while len(reasons) < 3:
+                event = await answer.next_event()
+                if isinstance(event, Ended):
+                    reasons[event.sequence] = event.reason
+                    continue
+                tokens.setdefault(event.sequence, []).append(event.token_id)
+                if event.sequence == second:
+                    answer.finish(second)
+        assert tokens[first] == tokens[third] == list(range(51, 60))
+        assert tokens[second][0] == 51
+        assert reasons == {first: "length", second: "stop", third: "length"}
+        assert run.scheduler.idle
+
+
+async def test_forks_that_do_not_all_fit_in_the_queue_are_refused_together() -> None:
+    async with running(*stages(1), max_waiting=2) as run:
+        with pytest.raises(OverloadedError):
+            async with run.engine.answer(request(50, 1), forks=3):
+                pass
+        assert run.scheduler.idle
+        assert await run.ask(50, 1) == [51]
+
+
+async def test_a_broken_stage_ends_all_forks_with_its_error() -> None:
+    async with running(*stages(2, fails_at=1)) as run, run.engine.answer(request(50, 20), forks=3) as answer:
+        run.engine.fail(await run.broken.get())
+        with pytest.raises(StageFailedError):
+            await answer.next_event()
 
 
 async def test_a_broken_stage_ends_every_answer_with_its_error() -> None:

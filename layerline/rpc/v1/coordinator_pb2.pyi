@@ -550,6 +550,7 @@ class GenerateRequest(_message.Message):
     REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """empty: whatever is loaded"""
     prompt: _builtins.str
@@ -562,6 +563,8 @@ class GenerateRequest(_message.Message):
     min_p: _builtins.float
     repetition_penalty: _builtins.float
     seed: _builtins.int
+    n: _builtins.int
+    """answers wanted, at most 16; answer i draws with seed + i; 0: 1"""
     @_builtins.property
     def chat(self) -> Global___Chat: ...
     @_builtins.property
@@ -583,10 +586,11 @@ class GenerateRequest(_message.Message):
         repetition_penalty: _builtins.float = ...,
         seed: _builtins.int | None = ...,
         stop: _abc.Iterable[_builtins.str] | None = ...,
+        n: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "chat", b"chat", "input", b"input", "prompt", b"prompt", "seed", b"seed", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "chat", b"chat", "input", b"input", "max_tokens", b"max_tokens", "min_p", b"min_p", "model", b"model", "prompt", b"prompt", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "stop", b"stop", "temperature", b"temperature", "token_ids", b"token_ids", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "chat", b"chat", "input", b"input", "max_tokens", b"max_tokens", "min_p", b"min_p", "model", b"model", "n", b"n", "prompt", b"prompt", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "stop", b"stop", "temperature", b"temperature", "token_ids", b"token_ids", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
@@ -605,7 +609,10 @@ class Piece(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
     text: _builtins.str
+    index: _builtins.int
+    """of the answer, below n"""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -613,10 +620,11 @@ class Piece(_message.Message):
         *,
         text: _builtins.str = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -629,6 +637,7 @@ class Usage(_message.Message):
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
+    """0 for all answers but the first"""
     completion_tokens: _builtins.int
     def __init__(
         self,
@@ -678,9 +687,13 @@ class Finished(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
     finish_reason: _builtins.str
     """"stop" or "length" """
     seed: _builtins.int
+    """of this answer"""
+    index: _builtins.int
+    """of the answer, below n"""
     @_builtins.property
     def usage(self) -> Global___Usage: ...
     @_builtins.property
@@ -695,10 +708,11 @@ class Finished(_message.Message):
         timings: Global___Timings | None = ...,
         plan: _abc.Iterable[_common_pb2.StageSummary] | None = ...,
         seed: _builtins.int = ...,
+        index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "plan", b"plan", "seed", b"seed", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "index", b"index", "plan", b"plan", "seed", b"seed", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -706,6 +720,8 @@ Global___Finished: _TypeAlias = Finished  # noqa: Y015
 
 @_typing.final
 class GenerateEvent(_message.Message):
+    """The stream ends once each of the n answers has finished; pieces of several come as they are made."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PIECE_FIELD_NUMBER: _builtins.int

@@ -17,6 +17,7 @@ from tests.fakes.coordinator_service import (
     NODES,
     PLAN,
     PREPARING,
+    TWO_ANSWERS,
     FakeCoordinator,
     Hang,
     serving,
@@ -54,6 +55,16 @@ async def test_a_stream_gives_pieces_and_then_how_it_finished(client: AsyncClien
     assert [piece async for piece in stream] == list(ANSWER[:2])
     assert stream.finished == FINISHED
     assert [piece async for piece in stream] == []
+
+
+async def test_several_answers_come_with_the_first(client: AsyncClient, fake: FakeCoordinator) -> None:
+    fake.answers = [TWO_ANSWERS]
+    first = await client.generate("Once", n=2)
+    assert [first.text, *(other.text for other in first.others)] == ["Paris.", "Lyon"]
+    stream = client.chat(HI, stream=True, n=2)
+    assert [piece.index async for piece in stream] == [0, 1, 0]
+    assert stream.finished == FINISHED
+    assert [finished.seed for finished in stream.all_finished] == [42, 43]
 
 
 async def test_reports_come_as_nouns(client: AsyncClient, fake: FakeCoordinator) -> None:

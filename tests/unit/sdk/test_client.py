@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,6 +37,7 @@ from tests.fakes.coordinator_service import (
     NODES,
     PLAN,
     PREPARING,
+    TWO_ANSWERS,
     FakeCoordinator,
     Hang,
     serving,
@@ -77,6 +78,43 @@ def test_a_stream_gives_pieces_and_then_how_it_finished(client: Client) -> None:
     assert list(stream) == list(ANSWER[:2])
     assert stream.finished == FINISHED
     assert list(stream) == []
+
+
+def test_several_answers_come_with_the_first(client: Client, fake: FakeCoordinator) -> None:
+    fake.answers = [TWO_ANSWERS]
+    first = client.generate("Once", n=2)
+    (second,) = first.others
+    assert (first.text, first.token_ids, first.finished) == ("Paris.", (1, 2, 3), FINISHED)
+    assert (second.text, second.token_ids, second.finished.seed, second.others) == ("Lyon", (4,), 43, ())
+    assert fake.asked[0].n == 2
+
+
+def test_a_stream_of_several_answers_says_whose_a_piece_is(client: Client, fake: FakeCoordinator) -> None:
+    fake.answers = [TWO_ANSWERS]
+    stream = client.chat(HI, stream=True, n=2)
+    indices = []
+    for piece in stream:
+        indices.append(piece.index)
+        assert (stream.finished, stream.all_finished) == (None, ())
+    assert indices == [0, 1, 0]
+    assert stream.finished == FINISHED
+    assert [finished.seed for finished in stream.all_finished] == [42, 43]
+
+
+@pytest.mark.parametrize(
+    ("script", "wanted", "words"),
+    [
+        (TWO_ANSWERS[:3], 2, "without finishing"),
+        (ANSWER, 2, "without finishing"),
+        (TWO_ANSWERS, 1, "answer 1 of 1"),
+    ],
+)
+def test_too_few_or_too_many_answers_are_refused(
+    client: Client, fake: FakeCoordinator, script: Sequence[object], wanted: int, words: str
+) -> None:
+    fake.answers = [script]
+    with pytest.raises(ProtocolError, match=words):
+        client.chat(HI, n=wanted)
 
 
 def test_generate_takes_text_or_token_ids(client: Client, fake: FakeCoordinator) -> None:

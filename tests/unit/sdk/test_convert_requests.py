@@ -14,7 +14,7 @@ REQUESTS = [
     GenerateRequest(messages=()),
     GenerateRequest(prompt=""),
     GenerateRequest(token_ids=()),
-    GenerateRequest(token_ids=(0, 1, 2**32 - 1), seed=0, stop=("a", "b"), max_tokens=5),
+    GenerateRequest(token_ids=(0, 1, 2**32 - 1), seed=0, stop=("a", "b"), max_tokens=5, n=16),
     GenerateRequest(prompt="x", model="m", temperature=0.5, top_p=0.25, top_k=9, min_p=0.5, seed=2**64 - 1),
 ]
 
@@ -29,11 +29,17 @@ def test_no_seed_is_told_from_seed_zero() -> None:
     assert generate_from_message(generate_to_message(GenerateRequest(prompt="x"))).seed is None
 
 
+def test_a_message_that_says_no_number_of_answers_wants_one() -> None:
+    message = coordinator_pb2.GenerateRequest(prompt="x", top_p=1.0, repetition_penalty=1.0)
+    assert generate_from_message(message) == GenerateRequest(prompt="x")
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
         (coordinator_pb2.GenerateRequest(), "exactly one"),
         (coordinator_pb2.GenerateRequest(prompt="x", stop=[""]), "stop string"),
+        (coordinator_pb2.GenerateRequest(prompt="x", n=17), "n must be from 1 to 16"),
         (
             coordinator_pb2.GenerateRequest(
                 chat=coordinator_pb2.Chat(messages=[coordinator_pb2.ChatMessage(role="king", content="x")])

@@ -15,9 +15,9 @@ HI = [{"role": "user", "content": "Hi"}]
 
 
 def test_options_reach_the_request() -> None:
-    request = generate_request(None, [1, 2], {"max_tokens": 3, "top_p": 1, "stop": ["a", "b"], "seed": None})
+    request = generate_request(None, [1, 2], {"max_tokens": 3, "top_p": 1, "stop": ["a", "b"], "seed": None, "n": 16})
     assert (request.token_ids, request.max_tokens, request.top_p) == ((1, 2), 3, 1.0)
-    assert (request.stop, request.seed) == (("a", "b"), None)
+    assert (request.stop, request.seed, request.n) == (("a", "b"), None, 16)
     assert isinstance(request.top_p, float)
 
 
@@ -44,6 +44,9 @@ def test_messages_may_be_dicts_nouns_and_any_iterable() -> None:
         ({"stop": ["a"] * 17}, "at most 16"),
         ({"stop": 5}, "stop must be a string or several"),
         ({"stop": [5]}, "element of stop"),
+        ({"n": 0}, "n must be from 1 to 16"),
+        ({"n": 17}, "n must be from 1 to 16"),
+        ({"n": 2.0}, "n must be a whole number"),
         ({"model": None}, "model must be a string"),
     ],
 )
