@@ -18,13 +18,7 @@ from layerline import calls
 from layerline.errors import NoCoordinatorError
 from layerline.plan import ManualStage
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
-from layerline.request_options import (
-    GenerateOptions,
-    GivenMessage,
-    chat_request,
-    generate_request,
-    plan_request,
-)
+from layerline.request_options import GenerateOptions, GivenMessage, chat_request, generate_request, plan_request
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
 from layerline.rpc.channels import open_channel
 from layerline.rpc.v1 import coordinator_pb2_grpc
