@@ -20,7 +20,7 @@ from torch import Tensor
 from layerline.errors import ModelMismatchError, PlanInvalidError, StageFailedError
 from layerline.frames import Frame, SampledToken, Span, StageTiming, StepResult
 from layerline.models.card import ModelCard
-from layerline.models.sizes import stage_weights_bytes
+from layerline.models.sizes import LOGITS_ROWS, stage_weights_bytes
 from layerline.plan import StageSpec
 from node.model.admission import check_frame
 from node.model.decoder import Decoder
@@ -29,8 +29,6 @@ from node.model.sampler import draw
 from node.model.step import Step
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
 from node.model.weights import Held, Progress, load_decoder
-
-LOGITS_ROWS = 16  # rows whose logits are in memory at once; what sizes.workspace_bytes counts with
 
 
 class Stage:
@@ -102,9 +100,9 @@ class Stage:
         for first in range(0, len(wanted), LOGITS_ROWS):
             block = wanted[first : first + LOGITS_ROWS]
             x_NC = x_TC[[row for row, _ in block]]
-            logits_NV = self._decoder.logits(x_NC).float().cpu()
+            logits_NV = self._decoder.logits(x_NC).cpu()
             for logits_V, (_, span) in zip(logits_NV, block, strict=True):
-                yield _drawn(logits_V, span)
+                yield _drawn(logits_V.float(), span)
 
 
 def _drawn(logits_V: Tensor, span: Span) -> SampledToken:

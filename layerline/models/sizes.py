@@ -7,6 +7,8 @@ import math
 from layerline.models.spec import ModelSpec
 from layerline.plan import DTYPE_BYTES
 
+LOGITS_ROWS = 64  # rows whose logits are computed at once: the output matrix is large, so the fewer times the better
+
 
 def layer_parameters(spec: ModelSpec) -> int:
     """Numbers in one decoder layer."""
@@ -52,9 +54,9 @@ def workspace_bytes(spec: ModelSpec, max_rows: int, dtype: str, *, has_output: b
     """Bytes that a stage needs beside weights and KV while it computes a step of `max_rows` rows.
 
     An upper bound of what is alive at once: the residual, the widest products and their float32 copies, the
-    attention scores of one block of queries, and float32 logits of the rows that are sampled.
+    attention scores of one block of queries, and the logits of LOGITS_ROWS rows, of one of them in float32.
     """
     widest = max(2 * spec.intermediate, (spec.heads + 2 * spec.kv_heads) * spec.head_dim)
     rows = max_rows * (3 * spec.hidden + 2 * widest) * max(4, DTYPE_BYTES[dtype])
-    logits = 16 * spec.vocabulary * 4 if has_output else 0
+    logits = spec.vocabulary * (min(LOGITS_ROWS, max_rows) * DTYPE_BYTES[dtype] + 4) if has_output else 0
     return rows + logits + (32 << 20)

@@ -50,6 +50,7 @@ class FloatPool:
         self._both_2KSD = both_2KSD
         self._keys_1KSD, self._values_1KSD = both_2KSD[:1], both_2KSD[1:]
         self._dtype = dtype
+        self._converts = both_2KSD.dtype != dtype
 
     @property
     def nbytes(self) -> int:
@@ -60,7 +61,9 @@ class FloatPool:
 
     def run(self, first: int, count: int) -> tuple[Tensor, Tensor]:
         keys_1KSD, values_1KSD = self._keys_1KSD.narrow(2, first, count), self._values_1KSD.narrow(2, first, count)
-        return keys_1KSD.to(self._dtype), values_1KSD.to(self._dtype)
+        if self._converts:
+            return keys_1KSD.to(self._dtype), values_1KSD.to(self._dtype)
+        return keys_1KSD, values_1KSD
 
 
 class Int8Pool:

@@ -163,7 +163,7 @@ def test_page_sizes_and_spare_pages_change_nothing(case_of: functools.partial[Ca
 
 def test_more_sampled_rows_than_one_block_of_logits(case_of: functools.partial[Case]) -> None:
     case = case_of("llama")
-    chain = case.model.chain(1)
+    chain = case.model.chain(1, pages=90, max_rows=76)
     rows = [
         Rows(
             token_ids=TOKENS[:length],
@@ -175,7 +175,7 @@ def test_more_sampled_rows_than_one_block_of_logits(case_of: functools.partial[C
     ]
     many = [
         Rows(token_ids=[token], pages=pages_of([page]), sequence=100 + page)
-        for page, token in enumerate(TOKENS[:40], 20)
+        for page, token in enumerate((TOKENS * 2)[:70], 20)
     ]
     drawn = chain.step(*rows, *many)
     assert [token.sequence for token in drawn] == [row.sequence for row in (*rows, *many)]
