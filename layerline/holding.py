@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from layerline.checks import require, require_name
 from layerline.errors import LayerlineError
-from layerline.frames import PLAN_KEY_BYTES
+from layerline.frames import MAX_EPOCH, PLAN_KEY_BYTES
 from layerline.plan import StageSpec
 
 
@@ -59,7 +59,7 @@ class Bind:
     next: Peer | None
 
     def __post_init__(self) -> None:
-        require(self.epoch > 0, "epoch must be positive")
+        require(0 < self.epoch <= MAX_EPOCH, "epoch out of range")
         require(len(self.plan_key) == PLAN_KEY_BYTES, "plan key of the wrong length")
         require(0 <= self.stage_index < self.stage_count <= 1024, "stage index out of range")
         require(
@@ -86,6 +86,10 @@ class Welcome:
 
     node_id: str
     last_epoch: int
+
+    def __post_init__(self) -> None:
+        require_name(self.node_id, "node id")
+        require(0 <= self.last_epoch < MAX_EPOCH, "last epoch out of range")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,8 +24,6 @@ from node.daemon.model_library import OnProgress, OpenedModel
 from node.daemon.stage_memory import check_memory_fits
 from node.pipe import Place, Placed, Start, Started
 
-MAX_EPOCH = (1 << 63) - 1
-
 log = logging.getLogger(__name__)
 OnLost = Callable[[LayerlineError], None]
 
@@ -168,7 +166,7 @@ class StageKeeper:
             if self._stage is None:
                 raise ProtocolError(f"Node {self._settings.node} has nothing loaded to bind.", node=self._settings.node)
             last_epoch = self._epochs.last_epoch()
-            if not last_epoch < bind.epoch <= MAX_EPOCH:
+            if bind.epoch <= last_epoch:
                 raise ProtocolError(
                     f"Node {self._settings.node} was to take a place in epoch {bind.epoch} after epoch {last_epoch}.",
                     node=self._settings.node,

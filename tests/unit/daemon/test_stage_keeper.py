@@ -104,7 +104,7 @@ async def test_epochs_only_grow_also_over_restarts():
     workers, epochs = FakeWorkers(), FakeEpochs(epoch=5)
     keeper = make_keeper(workers.spawn, epochs=epochs)
     await keeper.load(stage_spec(), ignore)
-    for epoch in (5, 4, 1 << 63):
+    for epoch in (5, 4):
         with pytest.raises(ProtocolError, match=f"epoch {epoch} after epoch 5"):
             await keeper.bind(bind_command(epoch))
     following = Peer(node_id="d1", name="desk", addresses=("10.0.0.3:4000",))
