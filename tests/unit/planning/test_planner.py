@@ -194,7 +194,7 @@ def test_a_step_has_as_many_rows_as_fit_a_frame(hidden: int, dtype: str, rows: i
 
 
 def test_keys_and_values_in_int8_leave_room_for_more_pages_and_a_longer_context():
-    tight = node("a", mib=whole_mib(SMOLLM2, 4096))
+    tight = node("a", mib=whole_mib(SMOLLM2, 4096) + 16)
     made, small = plan(tight), plan(tight, kv_dtype="int8")
     (stage,), (small_stage,) = made.stages, small.stages
     assert (made.context_tokens, small.context_tokens) == (4096, 8192)
