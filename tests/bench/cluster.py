@@ -33,10 +33,16 @@ class Cluster:
         self.load_s = load_s
         self._lab = lab
 
-    def ask(self, requests: Sequence[dict[str, Any]]) -> tuple[Stream, ...]:
-        """What became of `requests`, all made at the same time from beside the coordinator."""
-        asked = json.dumps({"address": f"127.0.0.1:{COORDINATOR_PORT}", "requests": list(requests)})
-        words = [sys.executable, "-m", "tests.bench.streams", asked]
+    def ask(
+        self, requests: Sequence[dict[str, Any]], beside: Sequence[dict[str, Any]] = (), lead_tokens: int = 0
+    ) -> tuple[Stream, ...]:
+        """What became of `requests`, all made at the same time from beside the coordinator.
+
+        Those `beside`, whose answers come last, are made before, have `lead_tokens` by then, and are left in the end.
+        """
+        address = f"127.0.0.1:{COORDINATOR_PORT}"
+        asked = {"address": address, "requests": list(requests), "beside": list(beside), "lead_tokens": lead_tokens}
+        words = [sys.executable, "-m", "tests.bench.streams", json.dumps(asked)]
         finished = self._lab[DESK].run(words, deadline_s=ASK_DEADLINE_S)
         if finished.exit_code:
             raise RuntimeError(finished.stderr.strip().splitlines()[-1])
@@ -69,7 +75,7 @@ def running_cluster(model: BenchModel, nodes: int) -> Iterator[Cluster]:
             lab[name].give_model(path)
         for node in [start_node(lab[name], cpu=core) for core, name in enumerate(names)]:
             await_measured(node)
-        load_s = _start_coordinator(lab[DESK], path.name, model.shares(names))
+        load_s = _start_coordinator(lab[DESK], path.name, model, names)
         for machine in lab:
             usage.put_first(machine.pids())
         cluster = Cluster(lab, [lab[name] for name in names], load_s)
@@ -77,9 +83,10 @@ def running_cluster(model: BenchModel, nodes: int) -> Iterator[Cluster]:
         yield cluster
 
 
-def _start_coordinator(desk: Machine, model: str, layers: str) -> float:
+def _start_coordinator(desk: Machine, file: str, model: BenchModel, nodes: tuple[str, ...]) -> float:
     """Starts the coordinator; the seconds from its plan to the model's being ready."""
-    words = ["layerline", "coordinator", "--model", model, "--layers", layers, "--port", str(COORDINATOR_PORT)]
+    placement = ["--layers", model.shares(nodes), "--context", str(model.context_tokens)]
+    words = ["layerline", "coordinator", "--model", file, *placement, "--port", str(COORDINATOR_PORT)]
     coordinator = desk.start(words)
     coordinator.wait_for("layers 0 to", deadline_s=START_DEADLINE_S)
     began_s = time.perf_counter()

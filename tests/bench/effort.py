@@ -7,16 +7,33 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How often each case is repeated, and how long an answer it asks for."""
+    """How often each case is repeated, and how much it asks for.
+
+    `long_repeats` is for cases that take minutes. The names of ratios tell the sizes of a full measurement, also where
+    less was asked for. Simulated stages sleep `sleep_scale` of their time.
+    """
 
     repeats: int
     answer_tokens: int
     prompt_tokens: int = 512
+    long_repeats: int
+    long_prompt_tokens: int = 2048
+    longest_prompt_tokens: int = 4096
+    lead_tokens: int = 48  # that answers have before something else begins beside them
+    sleep_scale: float = 1.0
 
     def with_repeats(self, repeats: int | None) -> Effort:
-        """The same with another number of repetitions, if one is given."""
-        return self if repeats is None else replace(self, repeats=repeats)
+        """The same with another number of repetitions of every case, if one is given."""
+        return self if repeats is None else replace(self, repeats=repeats, long_repeats=repeats)
 
 
-FULL = Effort(repeats=9, answer_tokens=64)
-QUICK = Effort(repeats=2, answer_tokens=32)
+FULL = Effort(repeats=9, answer_tokens=64, long_repeats=3)
+QUICK = Effort(
+    repeats=2,
+    answer_tokens=32,
+    long_repeats=1,
+    long_prompt_tokens=256,
+    longest_prompt_tokens=512,
+    lead_tokens=8,
+    sleep_scale=0.1,
+)

@@ -11,10 +11,11 @@ from tests.lab.machine import REPOSITORY
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchModel:
-    """A model by the word that scripts/get-model knows it by."""
+    """A model by the word that scripts/get-model knows it by; `context_tokens` hold all that a case asks at once."""
 
     key: str
     layers: int
+    context_tokens: int
 
     def fetch(self) -> Path:
         """Its file, brought into the cache if it is not there."""
@@ -30,4 +31,10 @@ class BenchModel:
         )
 
 
-MODELS = {model.key: model for model in (BenchModel(key="smollm2", layers=30), BenchModel(key="qwen", layers=24))}
+MODELS = {
+    model.key: model
+    for model in (
+        BenchModel(key="smollm2", layers=30, context_tokens=8192),
+        BenchModel(key="qwen", layers=24, context_tokens=16384),
+    )
+}

@@ -72,9 +72,16 @@ async def grpc_ring(
             service, address = workers[index]
             await service.take_place(place(index, len(workers), following))
             following = address
-        last = len(workers) - 1
-        results = await ResultReceiver.dial([workers[last][1]], hello(last), node=f"n{last}")
+        yield await stack.enter_async_context(dialled([address for _, address in workers], on_broken))
+
+
+@asynccontextmanager
+async def dialled(addresses: Sequence[str], on_broken: Callable[[LayerlineError], None]) -> AsyncIterator[Ring]:
+    """The coordinator's ends of the ring through the stages at `addresses`, which have their places."""
+    async with AsyncExitStack() as stack:
+        last = len(addresses) - 1
+        results = await ResultReceiver.dial([addresses[last]], hello(last), node=f"n{last}")
         stack.push_async_callback(results.close)
-        frames = await FrameSender.dial([workers[0][1]], hello(0), node="n0", on_broken=on_broken)
+        frames = await FrameSender.dial([addresses[0]], hello(0), node="n0", on_broken=on_broken)
         stack.push_async_callback(frames.close)
-        yield Ring(epoch=EPOCH, frames=frames, results=results, nodes=tuple(f"n{n}" for n in range(len(workers))))
+        yield Ring(epoch=EPOCH, frames=frames, results=results, nodes=tuple(f"n{n}" for n in range(len(addresses))))

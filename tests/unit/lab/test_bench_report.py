@@ -59,4 +59,4 @@ def test_tokens_that_come_with_the_first_do_not_count_either() -> None:
     [(("a",), "a=0-29"), (("a", "b"), "a=0-14,b=15-29"), (("a", "b", "c"), "a=0-9,b=10-19,c=20-29")],
 )
 def test_nodes_get_equal_shares(nodes: tuple[str, ...], layers: str) -> None:
-    assert BenchModel(key="smollm2", layers=30).shares(nodes) == layers
+    assert BenchModel(key="smollm2", layers=30, context_tokens=512).shares(nodes) == layers
