@@ -40,6 +40,7 @@ class Stage:
         self._decoder = decoder
         self._pool = pool
         self._device = torch.device(spec.devices[0])
+        self._windows = {card.spec.window_of(layer) for layer in range(spec.first_layer, spec.last_layer + 1)}
         self._is_first = spec.first_layer == 0
         self._is_last = spec.last_layer == card.spec.layers - 1
 
@@ -81,7 +82,13 @@ class Stage:
         x_TC = tensor_from_bytes(frame.tensor, self._device)
         if self._is_first:
             x_TC = self._decoder.embed(x_TC)
-        step = Step.of(frame.spans, self._spec.page_tokens, self._pool.most_slots, self._device)
+        step = Step.of(
+            frame.spans,
+            self._spec.page_tokens,
+            windows=self._windows,
+            most_slots=self._pool.most_slots,
+            device=self._device,
+        )
         self._decoder.layers_(x_TC, step, self._pool)
         product = self._product(frame, x_TC)
         compute_us = (time.perf_counter_ns() - started_ns) // 1000

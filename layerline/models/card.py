@@ -20,7 +20,7 @@ import msgpack
 from layerline.checks import require, require_name, require_one_of
 from layerline.models.spec import ModelSpec, RopeSpec
 
-CARD_VERSION = 1
+CARD_VERSION = 2
 MAX_CARD_BYTES = 256 << 20
 
 

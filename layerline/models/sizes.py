@@ -50,6 +50,18 @@ def int8_group(head_dim: int) -> int:
     return math.gcd(head_dim, 32)
 
 
+def most_sequence_pages(spec: ModelSpec, context_tokens: int, max_rows: int, page_tokens: int) -> int:
+    """Pages that a sequence of `context_tokens` needs at most, in steps of at most `max_rows` of its rows.
+
+    If every layer has a window, those behind it can be used again in turn: what the first row of a step still reads
+    must not be where the last one writes.
+    """
+    pages = -(-context_tokens // page_tokens)
+    if not spec.reach_tokens:
+        return pages
+    return min(pages, 1 + -(-(spec.reach_tokens + max_rows) // page_tokens))
+
+
 def workspace_bytes(spec: ModelSpec, max_rows: int, dtype: str, *, has_output: bool) -> int:
     """Bytes that a stage needs beside weights and KV while it computes a step of `max_rows` rows.
 

@@ -40,6 +40,8 @@ class ModelSpec:
     rope: RopeSpec
     qkv_bias: bool
     tied_output: bool  # the output matrix is the embedding
+    window_tokens: int = 0  # in layers with a window a row sees so many positions, its own the last of them; 0: all
+    first_windowed_layer: int = 0  # this layer and all after it have the window
 
     def __post_init__(self) -> None:
         require(0 < self.layers <= MAX_LAYERS, "layers out of range")
@@ -48,3 +50,14 @@ class ModelSpec:
         require(self.heads % self.kv_heads == 0, "heads is not a multiple of kv_heads")
         require(self.head_dim % 2 == 0, "head_dim is odd")
         require(0 < self.context_tokens < 1 << 24, "context_tokens out of range")
+        require(0 <= self.window_tokens < self.context_tokens, "window_tokens out of range")
+        require(0 <= self.first_windowed_layer < self.layers, "first_windowed_layer out of range")
+
+    def window_of(self, layer: int) -> int:
+        """The window of a layer in tokens, 0 if it has none."""
+        return self.window_tokens if layer >= self.first_windowed_layer else 0
+
+    @property
+    def reach_tokens(self) -> int:
+        """The window that every layer has, so that what lies before it is never read; 0 if there is none."""
+        return self.window_of(0)

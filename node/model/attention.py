@@ -1,7 +1,8 @@
 """Attention of the rows of a step over pages: one pass per run of neighbouring slots, on views of the pool.
 
 Owns the passes and how they are merged. A pass is behind `AttentionPass`: there is one on torch's flash kernel for
-CPUs and one in plain operations for any device. No pass copies keys or values, or repeats them for grouped heads.
+CPUs and one in plain operations for any device. No pass copies the keys and values of a context, or
+repeats them for grouped heads.
 
 Shapes: T rows, K key-value heads, G query heads of each, D numbers per head, S slots, N rows of all passes.
 """
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from node.model.kv_pool import LayerPool
-from node.model.step import Step
+from node.model.step import Group
 
 SCORES_BYTES = 8 << 20  # of float32 scores in one block of rows; a single row may need more
 LEAST_SCORE = -1e30  # less than any, but finite, so that a row without parts has no difference of infinities
@@ -29,17 +30,27 @@ def attention_pass(device: torch.device) -> AttentionPass:
     return flash_pass if device.type == "cpu" else plain_pass
 
 
-def attend(attend_pass: AttentionPass, q_TKGD: Tensor, pool: LayerPool, step: Step) -> Tensor:
-    """What each row of the step reads from its sequence, [T, K, G, D] in the dtype of q."""
+def attend(attend_pass: AttentionPass, q_TKGD: Tensor, pool: LayerPool, groups: Sequence[Group]) -> Tensor:
+    """What each row of a step reads from its sequence, [T, K, G, D] in the dtype of q."""
     parts: list[tuple[Tensor, Tensor]] = []
-    for group in step.groups:
+    for group in groups:
         for piece in group.pieces:
             q_piece = q_TKGD.narrow(0, piece.first_row, piece.rows)
-            parts.append(attend_pass(q_piece, *pool.run(piece.first_slot, piece.slots), piece.causal))
+            keys_values = pool.run(piece.first_slot, piece.slots)
+            if piece.sees == "ahead":
+                parts.append(_ahead(attend_pass, q_piece, *keys_values))
+            else:
+                parts.append(attend_pass(q_piece, *keys_values, piece.sees == "back"))
         if group.rows_N is None:
             return torch.cat([out_TKGD for out_TKGD, _ in parts])
         parts = [_merged(q_TKGD.shape, parts, group.rows_N)]
     return parts[0][0].to(q_TKGD.dtype)
+
+
+def _ahead(attend_pass: AttentionPass, q_TKGD: Tensor, k_1KSD: Tensor, v_1KSD: Tensor) -> tuple[Tensor, Tensor]:
+    """A causal pass the other way round. Its slots are few, as many as rows, so that a copy is no matter."""
+    out_TKGD, lse_TKG = attend_pass(q_TKGD.flip(0), k_1KSD.flip(2), v_1KSD.flip(2), True)
+    return out_TKGD.flip(0), lse_TKG.flip(0)
 
 
 def _merged(shape: torch.Size, parts: Sequence[tuple[Tensor, Tensor]], rows_N: Tensor) -> tuple[Tensor, Tensor]:

@@ -39,6 +39,7 @@ class Layer:
     ffn_norm: Norm
     gate_up: Linear
     down: Linear
+    window_tokens: int  # 0: none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +93,7 @@ class Decoder:
         turn_(qkv_TND.narrow(1, 0, heads + kv_heads), turns_T1P)
         pool.write(step.slots_T, qkv_TND.narrow(1, heads, 2 * kv_heads).view(-1, 2, kv_heads, head_dim))
         q_TKGD = qkv_TND.narrow(1, 0, heads).view(-1, kv_heads, heads // kv_heads, head_dim)
-        out_TKGD = attend(self._attend_pass, q_TKGD, pool, step)
+        out_TKGD = attend(self._attend_pass, q_TKGD, pool, step.groups[layer.window_tokens])
         return layer.attention_output(out_TKGD.flatten(1))
 
 

@@ -6,8 +6,9 @@ place in a layer's pool: page * page_tokens + offset. Knows nothing of the tenso
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,18 +18,22 @@ from layerline.frames import PageRun, Span
 GROUPED_ROWS = 512  # so that the products of many pieces are not all in memory at once
 
 
+Sees = Literal["all", "back", "ahead"]
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One attention pass: some neighbouring rows of one sequence over neighbouring slots.
 
-    A causal piece has as many rows as slots, and row i sees slots 0..i; else every row sees every slot.
+    Row i sees all slots or, where there are as many rows as slots, those back to the first (0..i), or those ahead
+    to the last (i..): what a window does not reach back to lies behind.
     """
 
     first_row: int  # within the step
     rows: int
     first_slot: int
     slots: int
-    causal: bool = False
+    sees: Sees = "all"
 
     @property
     def row_range(self) -> range:
@@ -50,27 +55,39 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """What a pass through the layers needs to know of its rows; the pieces together show each row all it may see."""
+    """What a pass through the layers needs to know of its rows.
+
+    For each window that a layer of the stage has (0: none) the pieces together show each row all that it may see.
+    """
 
     positions_T: Tensor  # float32
     slots_T: Tensor  # int64
-    groups: tuple[Group, ...]
+    groups: Mapping[int, tuple[Group, ...]]
 
     @classmethod
-    def of(cls, spans: Sequence[Span], page_tokens: int, most_slots: int, device: torch.device) -> Step:
-        """The step of these spans, whose pages have been checked; no piece but a causal one has over `most_slots`."""
-        pieces: list[Piece] = []
+    def of(
+        cls,
+        spans: Sequence[Span],
+        page_tokens: int,
+        *,
+        windows: Iterable[int] = (0,),
+        most_slots: int,
+        device: torch.device,
+    ) -> Step:
+        """The step of these spans, whose pages have been checked. Only pieces that see all are cut to `most_slots`."""
+        pieces: dict[int, list[Piece]] = {window: [] for window in windows}
         positions: list[int] = []
         slots: list[int] = []
         for span in spans:
             runs = _slot_runs(span, page_tokens)
-            pieces.extend(_pieces(runs, len(positions), span.start, span.count, most_slots))
+            for window, listed in pieces.items():
+                listed.extend(_span_pieces(runs, len(positions), span, window, most_slots))
             positions.extend(range(span.start, span.start + span.count))
             slots.extend(_own_slots(runs, span.start))
         return cls(
             positions_T=torch.tensor(positions, dtype=torch.float32, device=device),
             slots_T=torch.tensor(slots, dtype=torch.int64, device=device),
-            groups=tuple(_groups(pieces, len(positions), device)),
+            groups={window: tuple(_groups(listed, len(positions), device)) for window, listed in pieces.items()},
         )
 
 
@@ -117,18 +134,44 @@ def _own_slots(runs: list[_SlotRun], start: int) -> Iterator[int]:
         yield from range(run.first + skipped, run.first + run.count)
 
 
-def _pieces(runs: list[_SlotRun], first_row: int, start: int, count: int, most_slots: int) -> Iterator[Piece]:
-    """The passes of a span: what came before it for all rows, its own slots causally, and for the rows after.
+def _span_pieces(runs: list[_SlotRun], first_row: int, span: Span, window: int, most_slots: int) -> Iterator[Piece]:
+    """The passes of a span; a window is looked through by no more rows at a time than it has tokens."""
+    if not window:
+        yield from _pieces(runs, first_row, span.start, span.count, 0, most_slots)
+        return
+    for skipped in range(0, span.count, window):
+        start, rows = span.start + skipped, min(window, span.count - skipped)
+        reached = list(_between(runs, start - window + 1, start + rows))
+        yield from _pieces(reached, first_row + skipped, start, rows, window, most_slots)
 
-    A single row sees all there is, so that it takes one pass a run.
+
+def _between(runs: list[_SlotRun], position: int, end_position: int) -> Iterator[_SlotRun]:
+    for run in runs:
+        begin, end = max(position, run.position), min(end_position, run.end_position)
+        if begin < end:
+            yield _SlotRun(begin, run.first + begin - run.position, end - begin)
+
+
+def _pieces(
+    runs: list[_SlotRun], first_row: int, start: int, count: int, window: int, most_slots: int
+) -> Iterator[Piece]:
+    """The passes of `count` rows: what came before them for all rows, their own slots back, and for the rows after.
+
+    What leaves the window while the rows pass is seen ahead, and by the rows before. A single row sees all there is,
+    so that it takes one pass a run.
     """
     for run in runs:
+        leaving = min(run.count, max(0, start + count - window - run.position)) if window else 0
+        if leaving:
+            seen = run.position + window - 1 - start
+            yield from _blocks(first_row, seen, run.first, leaving, most_slots)
+            yield Piece(first_row + seen, leaving, run.first, leaving, "ahead")
         before = run.count if count == 1 else min(run.count, max(0, start - run.position))
-        yield from _blocks(first_row, count, run.first, before, most_slots)
+        yield from _blocks(first_row, count, run.first + leaving, before - leaving, most_slots)
         if before < run.count:
             first_slot, slots = run.first + before, run.count - before
             skipped, seen = run.position + before - start, run.end_position - start
-            yield Piece(first_row + skipped, slots, first_slot, slots, causal=True)
+            yield Piece(first_row + skipped, slots, first_slot, slots, "back")
             yield from _blocks(first_row + seen, count - seen, first_slot, slots, most_slots)
 
 

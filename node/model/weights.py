@@ -132,6 +132,7 @@ class _StageLoader:
             ffn_norm=self._norm(prefix + "ffn_norm"),
             gate_up=owned_linear(gate_up_OI),
             down=owned_linear(down_OI),
+            window_tokens=spec.window_of(index),
         )
 
     def _qkv(self, prefix: str) -> Linear:

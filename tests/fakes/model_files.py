@@ -23,6 +23,7 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 ROPE_THETA = 10000.0
 EPSILON = 1e-5
 
@@ -99,7 +100,7 @@ class TinyModel:
     def config(self) -> dict[str, object]:
         """The model's config.json."""
         return {
-            "architectures": [{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}[self.family]],
+            "architectures": [ARCHITECTURES[self.family]],
             "model_type": self.family,
             "hidden_act": "silu",
             "hidden_size": self.hidden,

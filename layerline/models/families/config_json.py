@@ -16,6 +16,7 @@ _KNOWN_ACTIVATIONS = ("silu", "swish")
 def spec_from_config(family: Family, config: Fields) -> ModelSpec:
     """The spec that `config` describes."""
     _refuse_unknown(family, config)
+    window_tokens, first_windowed_layer = _window(family, config)
     heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
     try:
         return ModelSpec(
@@ -32,6 +33,8 @@ def spec_from_config(family: Family, config: Fields) -> ModelSpec:
             rope=_rope(config),
             qkv_bias=family.qkv_bias,
             tied_output=config.flag("tie_word_embeddings", False),
+            window_tokens=window_tokens,
+            first_windowed_layer=first_windowed_layer,
         )
     except ValueError as error:
         raise ModelCorruptError(f"{config.where}: {error}.", remedy=REMEDY) from error
@@ -48,18 +51,33 @@ def _refuse_unknown(family: Family, config: Fields) -> None:
         raise _unsupported(config, "partial_rotary_factor")
     if "quantization_config" in config:
         raise _unsupported(config, "quantization_config")
-    _refuse_window(family, config)
 
 
-def _refuse_window(family: Family, config: Fields) -> None:
-    """A window that is as long as the context, or that no layer has, is none."""
+def _window(family: Family, config: Fields) -> tuple[int, int]:
+    """The window and the first layer that has it; zeros if it is as long as the context, or if no layer has it."""
+    layers = config.integer("num_hidden_layers")
     switched_on = not family.window_flag or config.flag(family.window_flag, False)
-    if switched_on and "sliding_window" in config:
-        used = config.integer("max_window_layers", 0) < config.integer("num_hidden_layers")
-        if used and config.integer("sliding_window") < config.integer("max_position_embeddings", 2048):
-            raise _unsupported(config, "a sliding window")
-    if any(kind != "full_attention" for kind in config.list_of(str, "layer_types", ())):
-        raise _unsupported(config, "layer_types other than full_attention")
+    window_tokens = config.integer("sliding_window", 0) if switched_on else 0
+    first_layer = _first_windowed_layer(config, layers, switched_on)
+    if window_tokens <= 0 or first_layer >= layers:
+        return 0, 0
+    if window_tokens >= config.integer("max_position_embeddings", 2048):
+        return 0, 0
+    if not family.windows:
+        raise _unsupported(config, "a sliding window")
+    return window_tokens, first_layer
+
+
+def _first_windowed_layer(config: Fields, layers: int, switched_on: bool) -> int:
+    kinds = config.list_of(str, "layer_types", ())
+    if not kinds:
+        return config.integer("max_window_layers", 0)
+    full = kinds.count("full_attention")
+    if kinds != ["full_attention"] * full + ["sliding_attention"] * (layers - full):
+        raise _unsupported(config, "layer_types other than full_attention and, after all of these, sliding_attention")
+    if full < layers and not (switched_on and "sliding_window" in config):
+        raise _unsupported(config, "layer_types with sliding_attention but without a window")
+    return full
 
 
 def _rope(config: Fields) -> RopeSpec:

@@ -25,20 +25,22 @@ class TensorRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A decoder family. `refused_flags` are those of config.json that must not be true.
+    """A decoder family. `gguf_architecture` is empty if GGUF calls it by another family's name.
 
-    `window_flag` is the one that switches a sliding window on; without it a window is on if its size is given.
-    `gguf_rope_pairs` are canonical names (of a layer) whose rows GGUF holds pair by pair. `ignored` are
-    patterns of tensors that say nothing which config or metadata does not.
+    `refused_flags` are those of config.json that must not be true. `windows`: layers may have a sliding window, which
+    `window_flag` switches on; without such a flag it is on if its size is given. `gguf_rope_pairs` are canonical names
+    (of a layer) whose rows GGUF holds pair by pair. `ignored` are patterns of tensors that say nothing which config or
+    metadata does not.
     """
 
     name: str
     config_model_type: str
-    gguf_architecture: str
     tensors: tuple[TensorRule, ...]
     qkv_bias: bool
+    gguf_architecture: str = ""
     gguf_rope_pairs: frozenset[str] = frozenset()
     refused_flags: tuple[str, ...] = ()
+    windows: bool = False
     window_flag: str = ""
     ignored: tuple[str, ...] = ("*.rotary_emb.inv_freq", "rope_freqs.weight")
 

@@ -40,6 +40,7 @@ def spec_from_gguf(
             rope=_rope(prefix, metadata, head_dim, rope_factors),
             qkv_bias=family.qkv_bias,
             tied_output=tied_output,
+            window_tokens=_window(family, metadata),
         )
     except ValueError as error:
         raise ModelCorruptError(f"{metadata.where}: {error}.", remedy=REMEDY) from error
@@ -51,9 +52,17 @@ def _refuse_unknown(prefix: str, metadata: Fields) -> None:
             raise _unsupported(metadata, f"{key} that differs from layer to layer")
     if metadata.integer(f"{prefix}.expert_count", 0) > 0:
         raise _unsupported(metadata, "a mixture of experts")
-    window = metadata.integer(f"{prefix}.attention.sliding_window", 0)
-    if 0 < window < metadata.integer(f"{prefix}.context_length"):
-        raise _unsupported(metadata, "a sliding window")
+
+
+def _window(family: Family, metadata: Fields) -> int:
+    """The window of all layers, 0 if it is as long as the context."""
+    prefix = family.gguf_architecture
+    window_tokens = metadata.integer(f"{prefix}.attention.sliding_window", 0)
+    if not 0 < window_tokens < metadata.integer(f"{prefix}.context_length"):
+        return 0
+    if family.window_flag:
+        raise _unsupported(metadata, "a sliding window without saying in which layers")
+    return window_tokens
 
 
 def _require_same(metadata: Fields, key: str, wanted: int, otherwise: str) -> None:

@@ -8,5 +8,6 @@ QWEN2 = Family(
     gguf_architecture="qwen2",
     tensors=DECODER_TENSORS + QKV_BIASES,
     qkv_bias=True,
+    windows=True,
     window_flag="use_sliding_window",
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from layerline.errors import ModelUnsupportedError
 from layerline.models.families.family import Family
 from layerline.models.families.llama import LLAMA
+from layerline.models.families.mistral import MISTRAL
 from layerline.models.families.qwen2 import QWEN2
 
-FAMILIES = (LLAMA, QWEN2)
+FAMILIES = (LLAMA, MISTRAL, QWEN2)
 
 
 def family_of_config(model_type: str) -> Family:
@@ -17,7 +18,7 @@ def family_of_config(model_type: str) -> Family:
 
 def family_of_gguf(architecture: str) -> Family:
     """The family of GGUF's `general.architecture`; ModelUnsupportedError names those that are known."""
-    return _known({family.gguf_architecture: family for family in FAMILIES}, architecture)
+    return _known({family.gguf_architecture: family for family in FAMILIES if family.gguf_architecture}, architecture)
 
 
 def _known(families: dict[str, Family], found: str) -> Family:

@@ -63,6 +63,21 @@ def test_good_frames_pass() -> None:
     check_frame(frame_of(rows(1, 7)), FIRST, MODEL)
 
 
+def test_where_every_layer_has_a_window_pages_behind_it_may_be_named_again() -> None:
+    windowed = dataclasses.replace(MODEL, window_tokens=4)
+    in_turn, first_again = pages_of([0, 1, 2, 0]), rows(1, pages=pages_of([0]), sequence=2)
+    check_frame(frame_of(rows(1, 12, pages=in_turn)), FIRST, windowed)
+    check_frame(frame_of(rows(1, 8, pages=pages_of([0, 1, 2])), first_again), FIRST, windowed)
+    with pytest.raises(ProtocolError, match="page 0 twice"):
+        check_frame(frame_of(rows(1, 12, pages=in_turn)), FIRST, MODEL)
+    with pytest.raises(ProtocolError, match="page 0 twice"):
+        check_frame(frame_of(rows(1, 12, pages=in_turn)), FIRST, dataclasses.replace(windowed, first_windowed_layer=1))
+    with pytest.raises(ProtocolError, match="page 1 twice"):
+        check_frame(frame_of(rows(1, 8, pages=pages_of([0, 1, 1]))), FIRST, windowed)
+    with pytest.raises(ProtocolError, match="writes page 0 for sequence 2 and names it for sequence 1"):
+        check_frame(frame_of(rows(1, 4, pages=pages_of([0, 1])), first_again), FIRST, windowed)
+
+
 def test_pages_that_are_only_read_may_be_shared() -> None:
     one, other = pages_of([5, 6, 1]), (PageRun(first=5, count=4),)
     check_frame(frame_of(rows(1, 8, pages=one), rows(4, 8, pages=other, sequence=2)), FIRST, MODEL)

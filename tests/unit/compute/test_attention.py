@@ -64,15 +64,15 @@ def test_scattered_runs_merge_to_one_pass_and_other_slots_are_never_read(
     """Three sequences; every slot that is none's holds NaN."""
     monkeypatch.setattr(step, "GROUPED_ROWS", grouped_rows)
     spans = (_span(1, 5, 8, [9, 3, 6, 0]), _span(2, 13, 1, [5, 7, 8, 1]), _span(3, 0, 6, [4, 10]))
-    made = Step.of(spans, 4, most_slots, CPU)
+    made = Step.of(spans, 4, most_slots=most_slots, device=CPU)
     pool = FloatPool(torch.full((2, 2, 44, 16), math.nan), torch.float32)
     contents = [random(14, 2, 2, 16, seed=span.sequence) for span in spans]
     for span, content in zip(spans, contents, strict=True):
         end = span.start + span.count
-        before = Step.of((dataclasses.replace(span, start=0, count=end),), 4, most_slots, CPU)
+        before = Step.of((dataclasses.replace(span, start=0, count=end),), 4, most_slots=most_slots, device=CPU)
         pool.write(before.slots_T, content[:end])
     q_TKGD = random(15, 2, 3, 16, seed=3)
-    out_TKGD = attend(attend_pass, q_TKGD, pool, made)
+    out_TKGD = attend(attend_pass, q_TKGD, pool, made.groups[0])
     rows = [(content, position) for span, content in zip(spans, contents, strict=True) for position in positions(span)]
     for row, (content, position) in enumerate(rows):
         k_KSD, v_KSD = content[: position + 1].permute(1, 2, 0, 3)

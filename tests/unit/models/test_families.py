@@ -14,6 +14,8 @@ from tests.fakes.model_files import EPSILON, ROPE_THETA, TinyModel, stored_name,
 
 LLAMA = TinyModel()
 QWEN2 = TinyModel(family="qwen2", tied_output=False)
+MISTRAL = TinyModel(family="mistral")
+QWEN2_WINDOW = {"use_sliding_window": True, "sliding_window": 16}
 LLAMA3_SCALING = {
     "factor": 8.0,
     "low_freq_factor": 1.0,
@@ -77,7 +79,7 @@ def test_rotary_divisors_of_another_scaling_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "config", "feature"),
     [
-        (LLAMA, {"model_type": "mamba"}, "'mamba'.*llama, qwen2"),
+        (LLAMA, {"model_type": "mamba"}, "'mamba'.*llama, mistral, qwen2"),
         (LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope scaling 'yarn'"),
         (LLAMA, {"attention_bias": True}, "attention_bias"),
         (LLAMA, {"mlp_bias": True}, "mlp_bias"),
@@ -85,8 +87,10 @@ def test_rotary_divisors_of_another_scaling_are_refused(tmp_path: Path) -> None:
         (LLAMA, {"sliding_window": 16}, "sliding window"),
         (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         (LLAMA, {"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
-        (QWEN2, {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}, "sliding window"),
-        (QWEN2, {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        (QWEN2, {"layer_types": ["full_attention", "sliding_attention"]}, "without a window"),
+        (QWEN2, {"layer_types": ["sliding_attention", "full_attention"]}, "layer_types"),
+        (QWEN2, {"layer_types": ["full_attention", "chunked_attention"]}, "layer_types"),
+        (QWEN2, {"layer_types": ["full_attention"]}, "layer_types"),
     ],
 )
 def test_unsupported_configs(tmp_path: Path, model: TinyModel, config: Mapping[str, object], feature: str) -> None:
@@ -103,16 +107,46 @@ def test_unsupported_configs(tmp_path: Path, model: TinyModel, config: Mapping[s
     ],
 )
 def test_a_window_that_is_not_in_use_is_no_matter(tmp_path: Path, config: Mapping[str, object]) -> None:
-    assert read_headers(write_folder(tmp_path, QWEN2, config=config)).spec.family == "qwen2"
+    spec = read_headers(write_folder(tmp_path, QWEN2, config=config)).spec
+    assert (spec.window_tokens, spec.reach_tokens, spec.window_of(1)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "windows", "reach_tokens"),
+    [
+        (MISTRAL, {"sliding_window": 16}, [16, 16], 16),
+        (MISTRAL, {"sliding_window": None}, [0, 0], 0),
+        (QWEN2, {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}, [0, 16], 0),
+        (QWEN2, {**QWEN2_WINDOW, "layer_types": ["full_attention", "sliding_attention"]}, [0, 16], 0),
+        (QWEN2, {**QWEN2_WINDOW, "layer_types": ["sliding_attention"] * 2}, [16, 16], 16),
+        (QWEN2, {**QWEN2_WINDOW, "layer_types": ["full_attention"] * 2}, [0, 0], 0),
+    ],
+)
+def test_the_window_of_each_layer(
+    tmp_path: Path, model: TinyModel, config: Mapping[str, object], windows: list[int], reach_tokens: int
+) -> None:
+    spec = read_headers(write_folder(tmp_path, model, config=config)).spec
+    assert [spec.window_of(layer) for layer in range(2)] == windows
+    assert spec.reach_tokens == reach_tokens
+
+
+def test_a_window_in_a_gguf_is_that_of_every_layer(tmp_path: Path) -> None:
+    """Mistral calls itself llama there. Of Qwen2 it does not say which layers have it."""
+    window = {"llama.attention.sliding_window": 16}
+    assert read_headers(write_gguf(tmp_path / "m.gguf", LLAMA, metadata=window)).spec.reach_tokens == 16
+    as_context = {"llama.attention.sliding_window": LLAMA.context_tokens}
+    assert read_headers(write_gguf(tmp_path / "c.gguf", LLAMA, metadata=as_context)).spec.reach_tokens == 0
+    with pytest.raises(ModelUnsupportedError, match="in which layers"):
+        read_headers(write_gguf(tmp_path / "q.gguf", QWEN2, metadata={"qwen2.attention.sliding_window": 16}))
 
 
 @pytest.mark.parametrize(
     ("metadata", "feature"),
     [
         ({"general.architecture": "mamba"}, "'mamba'.*llama, qwen2"),
+        ({"general.architecture": "mistral"}, "'mistral'.*llama, qwen2"),
         ({"llama.rope.scaling.type": "yarn"}, "rope scaling 'yarn'"),
         ({"llama.expert_count": 8}, "mixture of experts"),
-        ({"llama.attention.sliding_window": 16}, "sliding window"),
         ({"llama.attention.head_count_kv": [1, 2]}, "from layer to layer"),
         ({"llama.attention.value_length": 8}, "unlike length"),
         ({"llama.rope.dimension_count": 8}, "a part of each head"),
