@@ -181,7 +181,7 @@ def test_a_refusal_names_what_is_needed_and_what_each_node_offers():
 
 
 def test_without_any_ready_node_the_refusal_says_so():
-    with pytest.raises(PlanDoesNotFitError, match="0 nodes offer 0 bytes: none is ready"):
+    with pytest.raises(PlanDoesNotFitError, match="0 nodes offer 0 B: none is ready"):
         plan(node("a", state="starting"))
 
 
