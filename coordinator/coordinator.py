@@ -39,6 +39,7 @@ from layerline.reports import (
     Ready,
 )
 from layerline.requests import Finished, GenerateRequest, Piece
+from layerline.stats_report import StatsReport
 from layerline.version import WIRE_VERSION, __version__
 
 MAX_QUEUED_EVENTS = 256
@@ -151,6 +152,10 @@ class Coordinator:
         async with aclosing(model.generate(request)) as pieces:
             async for piece in pieces:
                 yield piece
+
+    def stats(self) -> StatsReport | None:
+        """How the work of the model in service goes; None while there is none."""
+        return self._serving.stats() if self._serving else None
 
     async def lost(self) -> None:
         """Returns once there is no model in service (any more), and everything it held was given back."""

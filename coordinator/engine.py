@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -16,8 +15,10 @@ from coordinator.ring import Ring
 from coordinator.scheduling.events import Event
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
+from coordinator.stats.recorder import Recorder
 from layerline.errors import DeadlineError, InternalError, LayerlineError, ProtocolError
 from layerline.frames import StepResult
+from layerline.stats_report import StatsReport
 
 STEP_DEADLINE_S = 120.0
 
@@ -54,14 +55,16 @@ class Answer:
 class Engine:
     """One pipeline at work. `failed` holds the error that ended it, once there is one."""
 
-    def __init__(self, scheduler: Scheduler, ring: Ring, *, on_broken: Callable[[LayerlineError], None]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, ring: Ring, recorder: Recorder, *, on_broken: Callable[[LayerlineError], None]
+    ) -> None:
         self._scheduler = scheduler
         self._ring = ring
+        self._recorder = recorder
         self._on_broken = on_broken
         self._numbers = itertools.count(1)
         self._answers: dict[int, Answer] = {}  # by sequence
         self._work = asyncio.Event()
-        self._sent_s: dict[int, float] = {}  # by step in flight
         self._overdue: asyncio.TimerHandle | None = None
         self.failed: LayerlineError | None = None
 
@@ -79,7 +82,7 @@ class Engine:
         answer = Answer(requests, self._finish)
         try:
             for request in requests:
-                self._scheduler.add(request)
+                self._add(request)
                 self._answers[request.sequence] = answer
             self._work.set()
             yield answer
@@ -105,8 +108,21 @@ class Engine:
         if self.failed:
             return
         self.failed = error
+        self._recorder.failed()
         for answer in set(self._answers.values()):
             answer.put(error)
+
+    def stats(self) -> StatsReport:
+        """How the work goes."""
+        return self._recorder.report(self._scheduler.figures())
+
+    def _add(self, request: SequenceRequest) -> None:
+        try:
+            self._scheduler.add(request)
+        except LayerlineError:
+            self._recorder.refused()
+            raise
+        self._recorder.queued(request)
 
     async def _send_steps(self) -> None:
         while True:
@@ -114,8 +130,8 @@ class Engine:
             self._work.clear()
             while (step := self._scheduler.next_step()) is not None:
                 self._watch_deadline()
-                self._sent_s[step.number] = time.monotonic()
-                await self._ring.frames.send(step.frame(self._ring.epoch))
+                with self._recorder.sending(step):
+                    await self._ring.frames.send(step.frame(self._ring.epoch))
 
     async def _take_results(self) -> None:
         while True:
@@ -126,15 +142,16 @@ class Engine:
             self._work.set()
 
     def _completed(self, result: StepResult) -> tuple[Event, ...]:
-        now_s = time.monotonic()
-        took_us = 1e6 * (now_s - self._sent_s.pop(result.step, now_s))
         try:
-            return self._scheduler.complete(result, took_us=took_us)
+            events = self._scheduler.complete(result, took_us=self._recorder.took_us)
         except ProtocolError as error:
             error.node = error.node or self._ring.nodes[-1]
             raise
+        self._recorder.returned(result)
+        return events
 
     def _tell(self, events: tuple[Event, ...]) -> None:
+        self._recorder.told(events)
         for event in events:
             answer = self._answers.get(event.sequence)
             if answer:

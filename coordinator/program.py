@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 
 from coordinator.coordinator import Coordinator
 from coordinator.service import CoordinatorService
 from coordinator.settings import CoordinatorSettings
+from coordinator.stats.endpoint import metrics_endpoint
+from coordinator.stats.exposition import exposition
+from layerline.addresses import split_address
 from layerline.errors import LayerlineError
 from layerline.hosting.advertising import advertise, look_interval, register_renamed, sockets_for
 from layerline.hosting.ending import LastResort, told_by_signals
@@ -50,11 +54,24 @@ async def _run(
         await server.start()
         log.info("Coordinator %s listens on %s.", settings.name, ", ".join(listening.addresses()))
         try:
-            with told_by_signals() as told:
-                await _until_told(told, settings, coordinator, request, listening)
-            last_resort.begin()
+            async with _metrics(settings, coordinator):
+                with told_by_signals() as told:
+                    await _until_told(told, settings, coordinator, request, listening)
+                last_resort.begin()
         finally:
             await server.stop(CALLS_DEADLINE_S)
+
+
+@asynccontextmanager
+async def _metrics(settings: CoordinatorSettings, coordinator: Coordinator) -> AsyncIterator[None]:
+    """Metrics are served for the time of the block, if they are wanted."""
+    if not settings.metrics:
+        yield
+        return
+    host, port = split_address(settings.metrics)
+    async with metrics_endpoint(host, port, lambda: exposition(coordinator.stats())) as address:
+        log.info("Metrics are at http://%s/metrics.", address)
+        yield
 
 
 async def _until_told(

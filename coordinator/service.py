@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from coordinator.coordinator import Coordinator
+from layerline.errors import RequestError
 from layerline.plan import PlanRequest
 from layerline.reports import PlanReport
 from layerline.rpc.convert import from_message, to_message, to_union
@@ -41,6 +42,14 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         """Who would hold what."""
         plan = await self._coordinator.plan(_plan_request(request))
         return to_message(PlanReport.of(plan), coordinator_pb2.PlanReport)
+
+    @unary_handler
+    async def Stats(self, request: coordinator_pb2.StatsRequest, context: Any) -> coordinator_pb2.StatsReport:
+        """How the work goes."""
+        report = self._coordinator.stats()
+        if report is None:
+            raise RequestError("No model is in service.", remedy="Ask again once one is loaded.")
+        return to_message(report, coordinator_pb2.StatsReport)
 
     @stream_handler
     async def Prepare(

@@ -17,13 +17,16 @@ from coordinator.pipeline import OnProgress, pipeline
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
+from coordinator.stats.recorder import Recorder
+from coordinator.stats.route import Route
 from coordinator.telling import NAMING_S, TELLING_S, is_telling, most_telling
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.tokenizer import TextTokenizer
 from layerline.errors import LayerlineError, NoCoordinatorError
 from layerline.models.card import ModelCard
 from layerline.plan import Plan
-from layerline.requests import Finished, GenerateRequest, Piece, StageSummary
+from layerline.requests import Finished, GenerateRequest, Piece
+from layerline.stats_report import StatsReport
 
 MAX_WAITING = 256
 CHUNK_TOKENS = 512
@@ -38,10 +41,7 @@ class Serving:
         self._tokenizer = tokenizer
         self._chat = chat
         self._stop_ids = frozenset(card.tokenizer.eos_ids)
-        self._summary = tuple(
-            StageSummary(node=stage.node, first_layer=stage.spec.first_layer, last_layer=stage.spec.last_layer)
-            for stage in plan.stages
-        )
+        self._route = Route.of(plan, card.spec.hidden)
         self._said: list[LayerlineError] = []
         self._failing: asyncio.TimerHandle | None = None
         self.failed = asyncio.Event()
@@ -49,7 +49,7 @@ class Serving:
 
     def start(self, ring: Ring) -> Engine:
         """The engine that drives this model over `ring`."""
-        self._engine = Engine(Scheduler(_capacity(self.plan)), ring, on_broken=self.hear)
+        self._engine = Engine(Scheduler(_capacity(self.plan)), ring, Recorder(self._route), on_broken=self.hear)
         return self._engine
 
     def hear(self, error: LayerlineError) -> None:
@@ -72,13 +72,18 @@ class Serving:
             self._engine.fail(NoCoordinatorError("The coordinator is ending.", remedy="Ask again once it is back."))
         self.failed.set()
 
+    def stats(self) -> StatsReport:
+        """How the work goes."""
+        assert self._engine is not None
+        return self._engine.stats()
+
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece | Finished, None]:
         """The answers to a request, piece by piece; ending the iteration cancels them on every node."""
         assert self._engine is not None
         stopwatch = Stopwatch()
         prompt = await read_prompt(request, self._tokenizer, self._chat, self._stop_ids)
         async with self._engine.answer(prompt.sequence, forks=request.n) as answer:
-            pieces = answer_pieces(answer, prompt, self._tokenizer, stopwatch, self._summary)
+            pieces = answer_pieces(answer, prompt, self._tokenizer, stopwatch, self._route.stages)
             async with aclosing(pieces):
                 async for piece in pieces:
                     yield piece

@@ -19,12 +19,15 @@ def _own_name() -> str:
 class CoordinatorSettings:
     """`nodes` are host:port of nodes to ask beside those found by mDNS; `mdns` False asks only those.
 
+    `metrics` is the host:port where Prometheus may ask, empty for nowhere.
+
     UsageError for a name that cannot be told to others.
     """
 
     name: str = field(default_factory=_own_name)
     nodes: tuple[str, ...] = ()
     mdns: bool = True
+    metrics: str = ""
 
     def __post_init__(self) -> None:
         try:

@@ -67,9 +67,20 @@ if TYPE_CHECKING:
     )
     from layerline.request_options import GenerateOptions
     from layerline.requests import Completion, Finished, Message, Piece, StageSummary, Timings, Usage
+    from layerline.stats_report import (
+        DurationStats,
+        LinkStats,
+        PageStats,
+        PeriodStats,
+        RequestCounts,
+        RequestStats,
+        SequenceStats,
+        StageStats,
+        StatsReport,
+    )
 
 # Light ones first: `import layerline` must not pay for gRPC, and `layerline.UsageError` neither.
-_HOMES = ("errors", "requests", "plan", "reports", "request_options", "client", "async_client")
+_HOMES = ("errors", "requests", "plan", "reports", "stats_report", "request_options", "client", "async_client")
 
 __all__ = [
     "Announcement",
@@ -79,10 +90,12 @@ __all__ = [
     "Completion",
     "CoordinatorFacts",
     "DeadlineError",
+    "DurationStats",
     "Finished",
     "GenerateOptions",
     "InternalError",
     "LayerlineError",
+    "LinkStats",
     "ManualStage",
     "Message",
     "ModelCorruptError",
@@ -104,6 +117,8 @@ __all__ = [
     "NodeUnreachableError",
     "NodesReport",
     "OverloadedError",
+    "PageStats",
+    "PeriodStats",
     "Piece",
     "PlanDoesNotFitError",
     "PlanError",
@@ -115,10 +130,15 @@ __all__ = [
     "PromptTooLongError",
     "ProtocolError",
     "Ready",
+    "RequestCounts",
     "RequestError",
+    "RequestStats",
+    "SequenceStats",
     "StageFailedError",
     "StageReport",
+    "StageStats",
     "StageSummary",
+    "StatsReport",
     "Stream",
     "Timings",
     "Usage",

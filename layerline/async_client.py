@@ -22,6 +22,7 @@ from layerline.request_options import GenerateOptions, GivenMessage, chat_reques
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
 from layerline.rpc.channels import open_channel
 from layerline.rpc.v1 import coordinator_pb2_grpc
+from layerline.stats_report import StatsReport
 
 Reply = TypeVar("Reply")
 Item = TypeVar("Item")
@@ -181,6 +182,10 @@ class AsyncClient:
     async def models(self) -> ModelsReport:
         """Every model that a node has."""
         return await self._ask(calls.models())
+
+    async def stats(self) -> StatsReport:
+        """How the work of the model in service goes, and what holds it up; RequestError while there is none."""
+        return await self._ask(calls.stats())
 
     async def plan(
         self,

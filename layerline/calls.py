@@ -30,6 +30,7 @@ from layerline.rpc.convert import from_message, from_union, to_message
 from layerline.rpc.convert_requests import generate_to_message
 from layerline.rpc.status import DETAIL_KEY, error_from_rpc
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
+from layerline.stats_report import StatsReport
 from layerline.version import WIRE_VERSION
 
 SEARCH_TIMEOUT_S = 3.0
@@ -138,6 +139,11 @@ def plan(request: PlanRequest) -> UnaryCall[PlanReport]:
     """Who would hold what."""
     message = to_message(request, coordinator_pb2.PlanRequest)
     return UnaryCall(method="Plan", message=message, reply=PlanReport, timeout_s=PLAN_TIMEOUT_S)
+
+
+def stats() -> UnaryCall[StatsReport]:
+    """How the work goes."""
+    return UnaryCall(method="Stats", message=coordinator_pb2.StatsRequest(), reply=StatsReport)
 
 
 def prepare(request: PlanRequest) -> StreamCall[PrepareEvent, Ready]:

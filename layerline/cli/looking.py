@@ -1,19 +1,22 @@
-"""`layerline nodes` and `layerline plan`: what is there, and what would be done with it."""
+"""`layerline nodes`, `plan` and `stats`: what is there, what would be done with it, and how that goes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 
+from layerline.async_client import AsyncClient
 from layerline.cli.options import Finding
 from layerline.cli.output import print_lines, print_table
-from layerline.cli.render.json_objects import nodes_object, plan_object
+from layerline.cli.render.json_objects import nodes_object, plan_object, stats_object
 from layerline.cli.render.sentences import no_nodes_sentence, plan_lines
+from layerline.cli.render.stats_screen import stats_screen
 from layerline.cli.render.tables import nodes_table, plan_table
 from layerline.cli.session import open_session
 from layerline.errors import NoNodesError
 from layerline.plan import PlanRequest
 from layerline.reports import NodesReport, PlanReport
+from layerline.stats_report import StatsReport
 
 
 def run_nodes(finding: Finding, *, as_json: bool) -> None:
@@ -37,6 +40,24 @@ def run_plan(finding: Finding, request: PlanRequest, *, as_json: bool) -> None:
     print_lines((plan_lines(plan)[0], ""))
     print_table(plan_table(plan))
     print_lines(("", *plan.notes) if plan.notes else ())
+
+
+def run_stats(coordinator: str | None, *, since_start: bool, as_json: bool) -> None:
+    """Shows how the work goes; NoCoordinatorError if nobody works, as none is started for this."""
+    report = asyncio.run(_stats(coordinator))
+    if as_json:
+        print(json.dumps(stats_object(report)))
+        return
+    for part in stats_screen(report, since_start=since_start):
+        if isinstance(part, str):
+            print_lines((part,))
+        else:
+            print_table(part)
+
+
+async def _stats(coordinator: str | None) -> StatsReport:
+    async with AsyncClient(coordinator) as client:
+        return await client.stats()
 
 
 async def _nodes(finding: Finding) -> NodesReport:

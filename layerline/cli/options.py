@@ -110,15 +110,17 @@ def placement_options() -> list[click.Parameter]:
 
 def finding_options() -> list[click.Parameter]:
     """Where to look."""
-    return [
-        click.Option(
-            ["--coordinator"],
-            type=AddressType(local=True),
-            metavar="HOST:PORT",
-            help="Use the coordinator at this address. [default: one found by mDNS, else one for this command]",
-        ),
-        *node_finding_options(),
-    ]
+    return [coordinator_option("one found by mDNS, else one for this command"), *node_finding_options()]
+
+
+def coordinator_option(default: str) -> click.Option:
+    """--coordinator; `default` says what is used without it."""
+    return click.Option(
+        ["--coordinator"],
+        type=AddressType(local=True),
+        metavar="HOST:PORT",
+        help=f"Use the coordinator at this address. [default: {default}]",
+    )
 
 
 def node_finding_options() -> list[click.Parameter]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from layerline import facts, holding, plan, reports, requests
+from layerline import facts, holding, plan, reports, requests, stats_report
 from layerline.errors import LayerlineError, ProtocolError
 from layerline.rpc.status import detail_from_error, error_from_detail
 from layerline.rpc.v1 import common_pb2, coordinator_pb2, node_pb2
@@ -36,6 +36,7 @@ for _module, _messages in (
     (plan, coordinator_pb2),
     (reports, coordinator_pb2),
     (requests, coordinator_pb2),
+    (stats_report, coordinator_pb2),
 ):
     for _name, _noun in vars(_module).items():
         if dataclasses.is_dataclass(_noun) and isinstance(_noun, type) and hasattr(_messages, _name):

@@ -25,7 +25,8 @@ SURFACE = {
     "chat": f"--model {SAMPLING} {PLACEMENT} {FINDING}",
     "nodes": f"--json {FINDING}",
     "plan": f"ref --json {PLACEMENT} {FINDING}",
-    "coordinator": f"--model --name --host --port {PLACEMENT} --node --no-mdns",
+    "stats": "--json --since-start --coordinator",
+    "coordinator": f"--model --name --host --port --metrics {PLACEMENT} --node --no-mdns",
 }
 
 

@@ -31,7 +31,7 @@ def test_the_package_and_its_nouns_load_no_grpc() -> None:
     assert loaded & (HEAVY | COMMAND_LINE | SERVING | {"grpc", "google"}) == set()
 
 
-@pytest.mark.parametrize("command", ["", "node", "prompt", "chat", "nodes", "plan", "coordinator"])
+@pytest.mark.parametrize("command", ["", "node", "prompt", "chat", "nodes", "plan", "stats", "coordinator"])
 def test_help_loads_neither_grpc_nor_anything_that_serves(command: str) -> None:
     help_ = f"from layerline.cli.main import program\nprogram.run({[*command.split(), '--help']!r})"
     assert loaded_by(help_) & (HEAVY | SERVING | {"grpc", "google", "rich", "asyncio"}) == set()

@@ -16,6 +16,7 @@ AsyncClient AsyncStream Client Stream GenerateOptions
 Message Piece Completion Finished Usage Timings StageSummary
 CoordinatorFacts NodesReport NodeReport ModelsReport ModelReport PlanReport StageReport ManualStage
 PrepareEvent Announcement Planned NodeProgress Ready
+StatsReport PeriodStats StageStats LinkStats DurationStats SequenceStats PageStats RequestStats RequestCounts
 LayerlineError InternalError UsageError NoNodesError NoCoordinatorError DeadlineError OverloadedError
 ModelError ModelNotFoundError ModelCorruptError ModelMismatchError ModelUnsupportedError
 PlanError PlanDoesNotFitError PlanInvalidError
@@ -25,7 +26,7 @@ __version__
 """
 NAMES = PUBLIC.split()
 
-METHODS = ["chat", "close", "connect", "describe", "generate", "models", "nodes", "plan", "prepare"]
+METHODS = ["chat", "close", "connect", "describe", "generate", "models", "nodes", "plan", "prepare", "stats"]
 
 
 def test_the_public_names_are_these() -> None:

@@ -40,7 +40,9 @@ from layerline.rpc.convert import from_message, to_message, to_union
 from layerline.rpc.convert_requests import generate_from_message
 from layerline.rpc.status import DETAIL_KEY, detail_from_error, status_of
 from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc
+from layerline.stats_report import StatsReport
 from layerline.version import WIRE_VERSION, __version__
+from tests.fakes.stats_report import stats_report
 
 GIB = 1 << 30
 
@@ -152,6 +154,7 @@ class FakeCoordinator:
     nodes: NodesReport | LayerlineError = NODES
     models: ModelsReport | LayerlineError = MODELS
     plan: PlanReport | LayerlineError = PLAN
+    stats: StatsReport | LayerlineError = field(default_factory=stats_report)
     preparing: Sequence[object] = PREPARING
     answers: list[Sequence[object]] = field(default_factory=lambda: [ANSWER])  # the last one repeats
     asked: list[GenerateRequest] = field(default_factory=list)
@@ -181,6 +184,9 @@ class _Service(coordinator_pb2_grpc.CoordinatorServicer):
     def Plan(self, request: Any, context: Any) -> Any:
         self._fake.planned.append(from_message(PlanRequest, request))
         return _reply(self._fake.plan, coordinator_pb2.PlanReport, context)
+
+    def Stats(self, request: Any, context: Any) -> Any:
+        return _reply(self._fake.stats, coordinator_pb2.StatsReport, context)
 
     def Prepare(self, request: Any, context: Any) -> Iterator[Any]:
         self._fake.planned.append(from_message(PlanRequest, request))

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from coordinator.ring import Ring
+from coordinator.stats.route import Route
 from layerline.errors import LayerlineError
 from layerline.frames import Frame, StepResult
 from layerline.link import MemoryLink
+from layerline.requests import StageSummary
 from node.worker.ring_stage import RingStage, StageCompute
 
 
@@ -28,6 +30,14 @@ async def memory_ring(computes: Sequence[StageCompute], epoch: int = 1) -> Async
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+def route(stages: int) -> Route:
+    """The way through a memory ring of that many stages, of two layers each, with rows of 100 bytes."""
+    summaries = tuple(
+        StageSummary(node=f"n{stage}", first_layer=2 * stage, last_layer=2 * stage + 1) for stage in range(stages)
+    )
+    return Route(model="tiny", stages=summaries, row_bytes=100)
 
 
 async def _stage(

@@ -19,10 +19,11 @@ from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
+from coordinator.stats.recorder import Recorder
 from layerline.frames import Sampling
 from node.worker.ring_stage import StageCompute
 from tests.fakes.grpc_ring import grpc_ring
-from tests.fakes.memory_ring import memory_ring
+from tests.fakes.memory_ring import memory_ring, route
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
 
@@ -67,7 +68,7 @@ async def engine_over(model: StoredModel, make_ring: MakeRing, stages: int) -> A
     )
     broken: list[Exception] = []
     async with asyncio.timeout(DEADLINE_S), make_ring(model.chain(stages).stages) as ring:
-        engine = Engine(Scheduler(capacity), ring, on_broken=broken.append)
+        engine = Engine(Scheduler(capacity), ring, Recorder(route(len(ring.nodes))), on_broken=broken.append)
         running = asyncio.create_task(engine.run())
         try:
             yield engine

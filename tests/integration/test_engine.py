@@ -13,9 +13,10 @@ from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
+from coordinator.stats.recorder import Recorder
 from layerline.errors import LayerlineError, OverloadedError, PromptTooLongError, StageFailedError
 from tests.fakes.echo_stage import EchoStage
-from tests.fakes.memory_ring import memory_ring
+from tests.fakes.memory_ring import memory_ring, route
 
 DEADLINE_S = 20.0
 
@@ -61,7 +62,7 @@ async def running(*stages: EchoStage, pages: int = 64, max_waiting: int = 64) ->
     )
     broken: asyncio.Queue[LayerlineError] = asyncio.Queue()
     async with asyncio.timeout(DEADLINE_S), memory_ring(stages) as ring:
-        engine = Engine(scheduler, ring, on_broken=broken.put_nowait)
+        engine = Engine(scheduler, ring, Recorder(route(len(stages))), on_broken=broken.put_nowait)
         task = asyncio.create_task(engine.run())
         try:
             yield Running(engine, scheduler, broken)

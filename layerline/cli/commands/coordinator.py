@@ -7,7 +7,13 @@ from typing import Any
 import click
 
 from layerline.cli.command import Command
-from layerline.cli.options import model_option, node_finding_options, placement_options, plan_request_of
+from layerline.cli.options import (
+    AddressType,
+    model_option,
+    node_finding_options,
+    placement_options,
+    plan_request_of,
+)
 
 DEFAULT_PORT = 7354
 
@@ -24,13 +30,12 @@ Examples:
 """
 
 
-def _run(model: str, name: str | None, host: str, port: int, **given: Any) -> None:
+def _run(model: str, name: str | None, host: str, port: int, metrics: str | None, **given: Any) -> None:
     from coordinator.program import run_coordinator  # noqa: PLC0415 - help must not load it
-
     from coordinator.settings import CoordinatorSettings  # noqa: PLC0415
 
     named = {} if name is None else {"name": name}
-    settings = CoordinatorSettings(nodes=given["nodes"], mdns=given["mdns"], **named)
+    settings = CoordinatorSettings(nodes=given["nodes"], mdns=given["mdns"], metrics=metrics or "", **named)
     click.get_current_context().exit(run_coordinator(settings, plan_request_of(model, given), host, port))
 
 
@@ -53,6 +58,11 @@ coordinator = Command(
             show_default=True,
             metavar="PORT",
             help="The TCP port to listen on; 0 for any that is free.",
+        ),
+        click.Option(
+            ["--metrics"],
+            type=AddressType(),
+            help="Serve metrics to Prometheus at http://HOST:PORT/metrics. [default: nowhere]",
         ),
         *placement_options(),
         *node_finding_options(),

@@ -8,6 +8,7 @@ from typing import Any
 from layerline.facts import NodeFacts
 from layerline.reports import NodeReport, NodesReport, PlanReport
 from layerline.requests import Completion
+from layerline.stats_report import StatsReport
 
 
 def completion_object(completion: Completion) -> dict[str, Any]:
@@ -32,6 +33,11 @@ def nodes_object(report: NodesReport) -> dict[str, Any]:
 def plan_object(plan: PlanReport) -> dict[str, Any]:
     """The object of `layerline plan --json`."""
     return asdict(plan)
+
+
+def stats_object(report: StatsReport) -> dict[str, Any]:
+    """The object of `layerline stats --json`."""
+    return asdict(report)
 
 
 def _node_object(node: NodeReport) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from layerline.units import format_bytes
 
 def nodes_table(report: NodesReport) -> Table:
     """Every node, one row each."""
-    return _table(("NAME", "ID", "ADDRESSES", "DEVICES", "VERSION", "STATE"), map(_node_row, report.nodes))
+    return make_table(("NAME", "ID", "ADDRESSES", "DEVICES", "VERSION", "STATE"), map(_node_row, report.nodes))
 
 
 def plan_table(plan: PlanReport) -> Table:
     """Every stage, one row each; memory is what the stage needs."""
     head = ("NODE", "LAYERS", "DEVICES", "WEIGHTS", "KV", "WORKSPACE", "TOTAL", "MAY TAKE", "WHY")
-    return _table(head, map(_stage_row, plan.stages))
+    return make_table(head, map(_stage_row, plan.stages))
 
 
 def device_line(device: DeviceFacts) -> str:
@@ -39,6 +39,16 @@ def device_line(device: DeviceFacts) -> str:
     if device.memory_bytes_per_s:
         parts.append(f"{device.memory_bytes_per_s / 1e9:.3g} GB/s")
     return ", ".join(parts)
+
+
+def make_table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table with these titles and cells."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for title in head:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
 
 
 def _node_row(node: NodeReport) -> Sequence[str]:
@@ -56,12 +66,3 @@ def _stage_row(stage: StageReport) -> Sequence[str]:
     sizes = (stage.weights_bytes, stage.kv_bytes, stage.workspace_bytes, needed_bytes(stage), stage.budget_bytes)
     layers = layers_text(stage.first_layer, stage.last_layer)
     return (stage.node, layers, ", ".join(stage.devices), *map(format_bytes, sizes), stage.why)
-
-
-def _table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for title in head:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table

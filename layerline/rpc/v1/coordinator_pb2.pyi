@@ -745,3 +745,437 @@ class GenerateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___GenerateEvent: _TypeAlias = GenerateEvent  # noqa: Y015
+
+@_typing.final
+class StatsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatsRequest: _TypeAlias = StatsRequest  # noqa: Y015
+
+@_typing.final
+class DurationStats(_message.Message):
+    """Times are in seconds, shares from 0 to 1."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    TOTAL_S_FIELD_NUMBER: _builtins.int
+    MEAN_S_FIELD_NUMBER: _builtins.int
+    P50_S_FIELD_NUMBER: _builtins.int
+    P99_S_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    total_s: _builtins.float
+    mean_s: _builtins.float
+    p50_s: _builtins.float
+    p99_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        total_s: _builtins.float = ...,
+        mean_s: _builtins.float = ...,
+        p50_s: _builtins.float = ...,
+        p99_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "mean_s", b"mean_s", "p50_s", b"p50_s", "p99_s", b"p99_s", "total_s", b"total_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DurationStats: _TypeAlias = DurationStats  # noqa: Y015
+
+@_typing.final
+class StageStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    FIRST_LAYER_FIELD_NUMBER: _builtins.int
+    LAST_LAYER_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    BUSY_S_FIELD_NUMBER: _builtins.int
+    WAITING_S_FIELD_NUMBER: _builtins.int
+    SENDING_S_FIELD_NUMBER: _builtins.int
+    BUSY_SHARE_FIELD_NUMBER: _builtins.int
+    WAITING_SHARE_FIELD_NUMBER: _builtins.int
+    SENDING_SHARE_FIELD_NUMBER: _builtins.int
+    BUBBLE_SHARE_FIELD_NUMBER: _builtins.int
+    STEP_TIME_FIELD_NUMBER: _builtins.int
+    stage: _builtins.int
+    node: _builtins.str
+    first_layer: _builtins.int
+    last_layer: _builtins.int
+    steps: _builtins.int
+    busy_s: _builtins.float
+    waiting_s: _builtins.float
+    """for a frame, while a step was in flight"""
+    sending_s: _builtins.float
+    busy_share: _builtins.float
+    """this and the others are of the time in which a step was in flight"""
+    waiting_share: _builtins.float
+    sending_share: _builtins.float
+    bubble_share: _builtins.float
+    @_builtins.property
+    def step_time(self) -> Global___DurationStats: ...
+    def __init__(
+        self,
+        *,
+        stage: _builtins.int = ...,
+        node: _builtins.str = ...,
+        first_layer: _builtins.int = ...,
+        last_layer: _builtins.int = ...,
+        steps: _builtins.int = ...,
+        busy_s: _builtins.float = ...,
+        waiting_s: _builtins.float = ...,
+        sending_s: _builtins.float = ...,
+        busy_share: _builtins.float = ...,
+        waiting_share: _builtins.float = ...,
+        sending_share: _builtins.float = ...,
+        bubble_share: _builtins.float = ...,
+        step_time: Global___DurationStats | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["step_time", b"step_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bubble_share", b"bubble_share", "busy_s", b"busy_s", "busy_share", b"busy_share", "first_layer", b"first_layer", "last_layer", b"last_layer", "node", b"node", "sending_s", b"sending_s", "sending_share", b"sending_share", "stage", b"stage", "step_time", b"step_time", "steps", b"steps", "waiting_s", b"waiting_s", "waiting_share", b"waiting_share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageStats: _TypeAlias = StageStats  # noqa: Y015
+
+@_typing.final
+class LinkStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SENDER_FIELD_NUMBER: _builtins.int
+    RECEIVER_FIELD_NUMBER: _builtins.int
+    FRAMES_FIELD_NUMBER: _builtins.int
+    PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    SENDING_S_FIELD_NUMBER: _builtins.int
+    WIRE_S_FIELD_NUMBER: _builtins.int
+    WIRE_SHARE_FIELD_NUMBER: _builtins.int
+    sender: _builtins.str
+    """a node's name, or "coordinator" """
+    receiver: _builtins.str
+    frames: _builtins.int
+    payload_bytes: _builtins.int
+    sending_s: _builtins.float
+    wire_s: _builtins.float
+    """of a frame, an estimate"""
+    wire_share: _builtins.float
+    """of the time of a step, an estimate"""
+    def __init__(
+        self,
+        *,
+        sender: _builtins.str = ...,
+        receiver: _builtins.str = ...,
+        frames: _builtins.int = ...,
+        payload_bytes: _builtins.int = ...,
+        sending_s: _builtins.float = ...,
+        wire_s: _builtins.float = ...,
+        wire_share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames", "payload_bytes", b"payload_bytes", "receiver", b"receiver", "sender", b"sender", "sending_s", b"sending_s", "wire_s", b"wire_s", "wire_share", b"wire_share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkStats: _TypeAlias = LinkStats  # noqa: Y015
+
+@_typing.final
+class PeriodStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERIOD_S_FIELD_NUMBER: _builtins.int
+    WORKING_S_FIELD_NUMBER: _builtins.int
+    WORKING_SHARE_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    STEPS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    PROMPT_ROWS_FIELD_NUMBER: _builtins.int
+    DECODE_ROWS_FIELD_NUMBER: _builtins.int
+    ROWS_PER_STEP_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_S_FIELD_NUMBER: _builtins.int
+    STEP_TIME_FIELD_NUMBER: _builtins.int
+    QUEUE_TIME_FIELD_NUMBER: _builtins.int
+    FIRST_TOKEN_TIME_FIELD_NUMBER: _builtins.int
+    GAP_TIME_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    period_s: _builtins.float
+    working_s: _builtins.float
+    working_share: _builtins.float
+    steps: _builtins.int
+    steps_in_flight: _builtins.float
+    """on average, while there was one"""
+    prompt_rows: _builtins.int
+    decode_rows: _builtins.int
+    rows_per_step: _builtins.float
+    tokens: _builtins.int
+    tokens_per_s: _builtins.float
+    @_builtins.property
+    def step_time(self) -> Global___DurationStats: ...
+    @_builtins.property
+    def queue_time(self) -> Global___DurationStats: ...
+    @_builtins.property
+    def first_token_time(self) -> Global___DurationStats: ...
+    @_builtins.property
+    def gap_time(self) -> Global___DurationStats: ...
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageStats]: ...
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkStats]: ...
+    def __init__(
+        self,
+        *,
+        period_s: _builtins.float = ...,
+        working_s: _builtins.float = ...,
+        working_share: _builtins.float = ...,
+        steps: _builtins.int = ...,
+        steps_in_flight: _builtins.float = ...,
+        prompt_rows: _builtins.int = ...,
+        decode_rows: _builtins.int = ...,
+        rows_per_step: _builtins.float = ...,
+        tokens: _builtins.int = ...,
+        tokens_per_s: _builtins.float = ...,
+        step_time: Global___DurationStats | None = ...,
+        queue_time: Global___DurationStats | None = ...,
+        first_token_time: Global___DurationStats | None = ...,
+        gap_time: Global___DurationStats | None = ...,
+        stages: _abc.Iterable[Global___StageStats] | None = ...,
+        links: _abc.Iterable[Global___LinkStats] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first_token_time", b"first_token_time", "gap_time", b"gap_time", "queue_time", b"queue_time", "step_time", b"step_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decode_rows", b"decode_rows", "first_token_time", b"first_token_time", "gap_time", b"gap_time", "links", b"links", "period_s", b"period_s", "prompt_rows", b"prompt_rows", "queue_time", b"queue_time", "rows_per_step", b"rows_per_step", "stages", b"stages", "step_time", b"step_time", "steps", b"steps", "steps_in_flight", b"steps_in_flight", "tokens", b"tokens", "tokens_per_s", b"tokens_per_s", "working_s", b"working_s", "working_share", b"working_share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PeriodStats: _TypeAlias = PeriodStats  # noqa: Y015
+
+@_typing.final
+class SequenceStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITING_FIELD_NUMBER: _builtins.int
+    PREFILLING_FIELD_NUMBER: _builtins.int
+    DECODING_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
+    waiting: _builtins.int
+    prefilling: _builtins.int
+    decoding: _builtins.int
+    leaving: _builtins.int
+    def __init__(
+        self,
+        *,
+        waiting: _builtins.int = ...,
+        prefilling: _builtins.int = ...,
+        decoding: _builtins.int = ...,
+        leaving: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "leaving", b"leaving", "prefilling", b"prefilling", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SequenceStats: _TypeAlias = SequenceStats  # noqa: Y015
+
+@_typing.final
+class PageStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USED_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
+    LOOKUP_TOKENS_FIELD_NUMBER: _builtins.int
+    HIT_TOKENS_FIELD_NUMBER: _builtins.int
+    HIT_SHARE_FIELD_NUMBER: _builtins.int
+    PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    used: _builtins.int
+    cached: _builtins.int
+    free: _builtins.int
+    lookup_tokens: _builtins.int
+    hit_tokens: _builtins.int
+    hit_share: _builtins.float
+    preemptions: _builtins.int
+    def __init__(
+        self,
+        *,
+        used: _builtins.int = ...,
+        cached: _builtins.int = ...,
+        free: _builtins.int = ...,
+        lookup_tokens: _builtins.int = ...,
+        hit_tokens: _builtins.int = ...,
+        hit_share: _builtins.float = ...,
+        preemptions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "free", b"free", "hit_share", b"hit_share", "hit_tokens", b"hit_tokens", "lookup_tokens", b"lookup_tokens", "preemptions", b"preemptions", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PageStats: _TypeAlias = PageStats  # noqa: Y015
+
+@_typing.final
+class RequestCounts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STOP_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    stop: _builtins.int
+    length: _builtins.int
+    cancelled: _builtins.int
+    failed: _builtins.int
+    refused: _builtins.int
+    def __init__(
+        self,
+        *,
+        stop: _builtins.int = ...,
+        length: _builtins.int = ...,
+        cancelled: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        refused: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "failed", b"failed", "length", b"length", "refused", b"refused", "stop", b"stop"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestCounts: _TypeAlias = RequestCounts  # noqa: Y015
+
+@_typing.final
+class RequestStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    AGE_S_FIELD_NUMBER: _builtins.int
+    QUEUE_S_FIELD_NUMBER: _builtins.int
+    FIRST_TOKEN_S_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
+    GAP_MEAN_S_FIELD_NUMBER: _builtins.int
+    GAP_P99_S_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    state: _builtins.str
+    """"waiting", "prefilling", "decoding", "ended" """
+    age_s: _builtins.float
+    queue_s: _builtins.float
+    first_token_s: _builtins.float
+    prompt_tokens: _builtins.int
+    completion_tokens: _builtins.int
+    gap_mean_s: _builtins.float
+    gap_p99_s: _builtins.float
+    finish_reason: _builtins.str
+    """empty while it runs"""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        state: _builtins.str = ...,
+        age_s: _builtins.float = ...,
+        queue_s: _builtins.float = ...,
+        first_token_s: _builtins.float | None = ...,
+        prompt_tokens: _builtins.int = ...,
+        completion_tokens: _builtins.int = ...,
+        gap_mean_s: _builtins.float | None = ...,
+        gap_p99_s: _builtins.float | None = ...,
+        finish_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_token_s", b"_first_token_s", "_gap_mean_s", b"_gap_mean_s", "_gap_p99_s", b"_gap_p99_s", "first_token_s", b"first_token_s", "gap_mean_s", b"gap_mean_s", "gap_p99_s", b"gap_p99_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_token_s", b"_first_token_s", "_gap_mean_s", b"_gap_mean_s", "_gap_p99_s", b"_gap_p99_s", "age_s", b"age_s", "completion_tokens", b"completion_tokens", "finish_reason", b"finish_reason", "first_token_s", b"first_token_s", "gap_mean_s", b"gap_mean_s", "gap_p99_s", b"gap_p99_s", "number", b"number", "prompt_tokens", b"prompt_tokens", "queue_s", b"queue_s", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_token_s: _TypeAlias = _typing.Literal["first_token_s"]  # noqa: Y015
+    _WhichOneofArgType__first_token_s: _TypeAlias = _typing.Literal["_first_token_s", b"_first_token_s"]  # noqa: Y015
+    _WhichOneofReturnType__gap_mean_s: _TypeAlias = _typing.Literal["gap_mean_s"]  # noqa: Y015
+    _WhichOneofArgType__gap_mean_s: _TypeAlias = _typing.Literal["_gap_mean_s", b"_gap_mean_s"]  # noqa: Y015
+    _WhichOneofReturnType__gap_p99_s: _TypeAlias = _typing.Literal["gap_p99_s"]  # noqa: Y015
+    _WhichOneofArgType__gap_p99_s: _TypeAlias = _typing.Literal["_gap_p99_s", b"_gap_p99_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_token_s) -> _WhichOneofReturnType__first_token_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gap_mean_s) -> _WhichOneofReturnType__gap_mean_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gap_p99_s) -> _WhichOneofReturnType__gap_p99_s | None: ...
+
+Global___RequestStats: _TypeAlias = RequestStats  # noqa: Y015
+
+@_typing.final
+class StatsReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    UP_S_FIELD_NUMBER: _builtins.int
+    STEPS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    OLDEST_STEP_S_FIELD_NUMBER: _builtins.int
+    SEQUENCES_FIELD_NUMBER: _builtins.int
+    PAGES_FIELD_NUMBER: _builtins.int
+    RECENT_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    DIAGNOSIS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    up_s: _builtins.float
+    steps_in_flight: _builtins.int
+    oldest_step_s: _builtins.float
+    @_builtins.property
+    def sequences(self) -> Global___SequenceStats: ...
+    @_builtins.property
+    def pages(self) -> Global___PageStats: ...
+    @_builtins.property
+    def recent(self) -> Global___PeriodStats:
+        """the last minute"""
+
+    @_builtins.property
+    def total(self) -> Global___PeriodStats:
+        """since the model was brought up"""
+
+    @_builtins.property
+    def counts(self) -> Global___RequestCounts: ...
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___RequestStats]:
+        """the newest first"""
+
+    @_builtins.property
+    def diagnosis(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        up_s: _builtins.float = ...,
+        steps_in_flight: _builtins.int = ...,
+        oldest_step_s: _builtins.float = ...,
+        sequences: Global___SequenceStats | None = ...,
+        pages: Global___PageStats | None = ...,
+        recent: Global___PeriodStats | None = ...,
+        total: Global___PeriodStats | None = ...,
+        counts: Global___RequestCounts | None = ...,
+        requests: _abc.Iterable[Global___RequestStats] | None = ...,
+        diagnosis: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "pages", b"pages", "recent", b"recent", "sequences", b"sequences", "total", b"total"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "diagnosis", b"diagnosis", "model", b"model", "oldest_step_s", b"oldest_step_s", "pages", b"pages", "recent", b"recent", "requests", b"requests", "sequences", b"sequences", "steps_in_flight", b"steps_in_flight", "total", b"total", "up_s", b"up_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatsReport: _TypeAlias = StatsReport  # noqa: Y015

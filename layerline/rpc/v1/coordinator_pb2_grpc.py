@@ -65,6 +65,11 @@ class CoordinatorStub:
                 request_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.GenerateEvent.FromString,
                 _registered_method=True)
+        self.Stats = channel.unary_unary(
+                '/layerline.rpc.v1.Coordinator/Stats',
+                request_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.StatsRequest.SerializeToString,
+                response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.StatsReport.FromString,
+                _registered_method=True)
 
 
 class CoordinatorServicer:
@@ -108,6 +113,13 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Stats(self, request, context):
+        """How the work of the model in service goes; refused while there is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CoordinatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -140,6 +152,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.GenerateRequest.FromString,
                     response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.GenerateEvent.SerializeToString,
+            ),
+            'Stats': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stats,
+                    request_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.StatsRequest.FromString,
+                    response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.StatsReport.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -304,6 +321,33 @@ class Coordinator:
             '/layerline.rpc.v1.Coordinator/Generate',
             layerline_dot_rpc_dot_v1_dot_coordinator__pb2.GenerateRequest.SerializeToString,
             layerline_dot_rpc_dot_v1_dot_coordinator__pb2.GenerateEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/layerline.rpc.v1.Coordinator/Stats',
+            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.StatsRequest.SerializeToString,
+            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.StatsReport.FromString,
             options,
             channel_credentials,
             insecure,

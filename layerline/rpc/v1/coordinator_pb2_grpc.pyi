@@ -40,6 +40,8 @@ class CoordinatorStub:
     """Plans and loads the model if it is not loaded; progress until `ready`."""
     Generate: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.GenerateRequest, _coordinator_pb2.GenerateEvent]
     """One request. Ending the call cancels it on every node."""
+    Stats: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.StatsRequest, _coordinator_pb2.StatsReport]
+    """How the work of the model in service goes; refused while there is none."""
 
 @_typing.type_check_only
 class CoordinatorAsyncStub(CoordinatorStub):
@@ -52,6 +54,8 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """Plans and loads the model if it is not loaded; progress until `ready`."""
     Generate: _aio.UnaryStreamMultiCallable[_coordinator_pb2.GenerateRequest, _coordinator_pb2.GenerateEvent]  # type: ignore[assignment]
     """One request. Ending the call cancels it on every node."""
+    Stats: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.StatsRequest, _coordinator_pb2.StatsReport]  # type: ignore[assignment]
+    """How the work of the model in service goes; refused while there is none."""
 
 class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -97,5 +101,13 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_coordinator_pb2.GenerateEvent], _abc.AsyncIterator[_coordinator_pb2.GenerateEvent]]:
         """One request. Ending the call cancels it on every node."""
+
+    @_abc_1.abstractmethod
+    def Stats(
+        self,
+        request: _coordinator_pb2.StatsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.StatsReport, _abc.Awaitable[_coordinator_pb2.StatsReport]]:
+        """How the work of the model in service goes; refused while there is none."""
 
 def add_CoordinatorServicer_to_server(servicer: CoordinatorServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline import facts, plan, reports
+from layerline import facts, plan, reports, stats_report
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
 from layerline.holding import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, Load, Peer, Welcome
@@ -65,6 +65,7 @@ MESSAGES: dict[type, type[Message]] = {
     reports.NodesReport: coordinator_pb2.NodesReport,
     reports.ModelsReport: coordinator_pb2.ModelsReport,
     reports.PlanReport: coordinator_pb2.PlanReport,
+    stats_report.StatsReport: coordinator_pb2.StatsReport,
 }
 UNIONS: list[tuple[Any, type[Message]]] = [
     (HoldCommand, node_pb2.HoldCommand),

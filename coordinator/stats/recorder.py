@@ -1,0 +1,121 @@
+"""What the engine tells of its work, as it happens, and what can be asked about it at any time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from coordinator.scheduling.events import Event
+from coordinator.scheduling.figures import SchedulerFigures
+from coordinator.scheduling.sequence import SequenceRequest
+from coordinator.scheduling.step import Step
+from coordinator.stats.diagnosis import diagnosed
+from coordinator.stats.reporting import page_stats, period_stats, sequence_stats
+from coordinator.stats.request_log import RequestLog
+from coordinator.stats.route import Route
+from coordinator.stats.tally import StepRecord
+from coordinator.stats.window import Window
+from layerline.frames import StepResult
+from layerline.stats_report import StatsReport
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Sent:
+    """A step in flight, when it left, and for how long the pipeline had been empty then."""
+
+    step: Step
+    sent_s: float
+    idle_us: float
+
+
+class Recorder:
+    """The books on one pipeline, whose `route` is that, from when they were begun; `clock` is monotonic, in seconds."""
+
+    def __init__(self, route: Route, clock: Callable[[], float] = time.monotonic) -> None:
+        self._route = route
+        self._clock = clock
+        self._began_s = self._changed_s = clock()
+        self._window = Window(len(route.stages), self._began_s)
+        self._requests = RequestLog()
+        self._in_flight: deque[_Sent] = deque()
+
+    def queued(self, request: SequenceRequest) -> None:
+        """The scheduler has taken a request."""
+        self._requests.queue(request.sequence, len(request.token_ids), self._clock())
+
+    def refused(self) -> None:
+        """The scheduler has refused a request."""
+        self._requests.refuse()
+
+    @contextmanager
+    def sending(self, step: Step) -> Iterator[None]:
+        """A step leaves; the block ends when the first link has taken it."""
+        now_s = self._clock()
+        idle_us = 0.0 if self._in_flight else 1e6 * (now_s - self._changed_s)
+        self._work_until(now_s)
+        self._in_flight.append(_Sent(step=step, sent_s=now_s, idle_us=idle_us))
+        self._requests.start((span.sequence for span in step.spans), self._window.now(now_s), now_s)
+        yield
+        taken_s = self._clock()
+        self._window.now(taken_s).links[0].sending_us += 1e6 * (taken_s - now_s)
+
+    @property
+    def took_us(self) -> float:
+        """How long the oldest step in flight has been so; 0 if there is none."""
+        return 1e6 * (self._clock() - self._in_flight[0].sent_s) if self._in_flight else 0.0
+
+    def returned(self, result: StepResult) -> None:
+        """The oldest step in flight is back, and this is its result."""
+        now_s = self._clock()
+        self._work_until(now_s)
+        sent = self._in_flight.popleft()
+        record = StepRecord(
+            prompt_rows=sent.step.prompt_rows,
+            decode_rows=sent.step.decode_rows,
+            took_us=1e6 * (now_s - sent.sent_s),
+            idle_us=sent.idle_us,
+            timings=result.timings,
+            link_bytes=self._route.link_bytes(len(sent.step.token_ids), result),
+        )
+        self._window.now(now_s).take(record)
+
+    def told(self, events: Iterable[Event]) -> None:
+        """What the scheduler has told of sequences."""
+        now_s = self._clock()
+        tally = self._window.now(now_s)
+        for event in events:
+            self._requests.tell(event, tally, now_s)
+
+    def failed(self) -> None:
+        """The pipeline is broken, and every answer ends."""
+        self._requests.fail(self._clock())
+
+    def report(self, figures: SchedulerFigures) -> StatsReport:
+        """How the work goes."""
+        now_s = self._clock()
+        recent, recent_s = self._window.recent(now_s)
+        total, total_s = self._window.total(now_s)
+        return diagnosed(
+            StatsReport(
+                model=self._route.model,
+                up_s=now_s - self._began_s,
+                steps_in_flight=len(self._in_flight),
+                oldest_step_s=self.took_us / 1e6,
+                sequences=sequence_stats(figures),
+                pages=page_stats(figures),
+                recent=period_stats(self._route, recent, recent_s),
+                total=period_stats(self._route, total, total_s),
+                counts=self._requests.counts(),
+                requests=self._requests.stats(now_s),
+                diagnosis=(),
+            )
+        )
+
+    def _work_until(self, now_s: float) -> None:
+        """Counts the time since steps in flight became more or fewer."""
+        if self._in_flight:
+            self._window.now(now_s).working_us += 1e6 * (now_s - self._changed_s)
+        self._changed_s = now_s

@@ -1,0 +1,43 @@
+"""The way of a step through a pipeline: its stages, its links, and how large what passes over these is."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from layerline.frames import StepResult
+from layerline.plan import DTYPE_BYTES, Plan
+from layerline.requests import StageSummary
+
+TOKEN_BYTES = 4
+COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """The stages in order; what they hand each other is `row_bytes` a row."""
+
+    model: str
+    stages: tuple[StageSummary, ...]
+    row_bytes: int
+
+    @classmethod
+    def of(cls, plan: Plan, hidden: int) -> Route:
+        """That of `plan`, for a model with activations of `hidden` numbers."""
+        stages = tuple(
+            StageSummary(node=stage.node, first_layer=stage.spec.first_layer, last_layer=stage.spec.last_layer)
+            for stage in plan.stages
+        )
+        return cls(model=plan.model, stages=stages, row_bytes=hidden * DTYPE_BYTES[plan.dtype])
+
+    @property
+    def ends(self) -> tuple[tuple[str, str], ...]:
+        """Sender and receiver of each link."""
+        names = (COORDINATOR, *(stage.node for stage in self.stages), COORDINATOR)
+        return tuple(itertools.pairwise(names))
+
+    def link_bytes(self, rows: int, result: StepResult) -> tuple[int, ...]:
+        """The payload on each link of a step of that many rows."""
+        returned = sum(TOKEN_BYTES + (len(token.logits.data) if token.logits else 0) for token in result.sampled)
+        between = (rows * self.row_bytes,) * (len(self.stages) - 1)
+        return (rows * TOKEN_BYTES, *between, returned)
