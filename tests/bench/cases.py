@@ -1,0 +1,36 @@
+"""The cases by name: which there are, in which order, and with which models each is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.bench import batch, decode, depth, footprint, gaps, prefill, prefix
+from tests.bench.effort import Effort
+from tests.bench.figures import Figures
+from tests.bench.models import MODELS
+from tests.bench.pair import Pair
+
+SIMULATED = "simulated"  # the case that needs neither a model nor a lab; see `tests.bench.simulated`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A case that is measured on one node and two nodes with a model of `models`."""
+
+    name: str
+    measure: Callable[[Pair, Effort], Figures]
+    models: tuple[str, ...] = tuple(MODELS)
+
+
+CASES = (
+    Case(name="footprint", measure=footprint.measure),
+    Case(name="decode", measure=decode.measure),
+    Case(name="prefill", measure=prefill.measure),
+    Case(name="batch", measure=batch.measure, models=("qwen",)),
+    Case(name="long_prefill", measure=prefill.measure_long, models=("qwen",)),
+    Case(name="gaps", measure=gaps.measure, models=("qwen",)),
+    Case(name="prefix", measure=prefix.measure, models=("qwen",)),
+    Case(name="depth", measure=depth.measure, models=("qwen",)),
+)
+NAMES = (*(case.name for case in CASES), SIMULATED)
