@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from coordinator.embedded import embedded_coordinator
 from coordinator.engine import Engine
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
@@ -15,10 +17,13 @@ from coordinator.scheduling.events import Ended
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
-from layerline.errors import LayerlineError, OverloadedError, PromptTooLongError, StageFailedError
+from layerline import AsyncClient
+from layerline.errors import LayerlineError, OverloadedError, PromptTooLongError, RequestError, StageFailedError
+from tests.fakes.coordinators import settings_for, split
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.grpc_ring import grpc_ring
 from tests.fakes.memory_ring import memory_ring, route
+from tests.fakes.node_service import MODEL, nodes_of, tiny_card
 
 DEADLINE_S = 20.0
 Rings = Callable[[list[EchoStage]], AbstractAsyncContextManager[Ring]]
@@ -129,3 +134,25 @@ async def test_a_broken_pipeline_is_in_the_books() -> None:
     assert outcomes == [error] * 3
     assert (report.counts.failed, report.counts.cancelled) == (3, 0)
     assert {asked.finish_reason for asked in report.requests} == {"failed"}
+
+
+async def test_a_client_is_told_once_a_model_is_in_service(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        nodes_of(tiny_card(tmp_path), "a", "b") as nodes,
+        embedded_coordinator(settings_for(nodes)) as address,
+        AsyncClient(address) as client,
+    ):
+        with pytest.raises(RequestError, match="No model is in service"):
+            await client.stats()
+        async for _ in client.prepare("tiny", layers=split("a", "b").layers):
+            pass
+        await client.generate("a", max_tokens=5)
+        report = await client.stats()
+    assert (report.model, report.counts.length, report.recent.tokens) == (MODEL, 1, 5)
+    assert [(stage.node, stage.first_layer, stage.last_layer) for stage in report.recent.stages] == [
+        ("a", 0, 2),
+        ("b", 3, 5),
+    ]
+    assert [link.sender for link in report.recent.links] == ["coordinator", "a", "b"]
+    assert report.recent.links[1].payload_bytes > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 
@@ -34,12 +35,17 @@ with Client() as client:
     sys.stdin.read()
     time.sleep(60)
 """
+METRICS = "127.0.0.1:9464"
+SCRAPE = f"""
+from urllib.request import urlopen
+print(urlopen("http://{METRICS}/metrics", timeout=5).read().decode())
+"""
 CHAT = 'printf "%s\\n" "What is the capital of France?" "And of Italy?" | layerline chat --model "$1"'
 
 
 @pytest.fixture(scope="module")
 def coordinator(cluster: TwoNodes) -> Iterator[Process]:
-    process = cluster.desk.start(["layerline", "coordinator", "--model", MODEL])
+    process = cluster.desk.start(["layerline", "coordinator", "--model", MODEL, "--metrics", METRICS])
     process.wait_for("Ready:", deadline_s=READY_DEADLINE_S)
     yield process
     process.terminate()
@@ -63,6 +69,19 @@ def test_the_sdk_finds_it(cluster: TwoNodes, coordinator: Process) -> None:
     finished = cluster.b.run([sys.executable, "-c", SDK])
     assert finished.exit_code == 0, finished.stderr
     assert finished.stdout == f"{ANSWER}\n['a', 'b'] ['{MODEL}']\n"
+
+
+def test_how_the_work_goes_is_told_on_another_machine_and_to_prometheus(
+    cluster: TwoNodes, coordinator: Process
+) -> None:
+    assert answered(ask(cluster.a))["text"] == ANSWER
+    told = cluster.b.run(["layerline", "stats", "--json"])
+    assert told.exit_code == 0, told.stderr
+    report = json.loads(told.stdout)
+    assert [stage["node"] for stage in report["recent"]["stages"]] == ["a", "b"]
+    assert all(stage["busy_s"] > 0 for stage in report["total"]["stages"])
+    scraped = cluster.desk.run([sys.executable, "-c", SCRAPE])
+    assert 'layerline_stage_busy_seconds_total{stage="1",node="b"} ' in scraped.stdout, scraped.stderr
 
 
 def test_leaving_a_stream_early_frees_both_nodes(cluster: TwoNodes, coordinator: Process) -> None:
