@@ -19,9 +19,9 @@ DEFAULT_PORT = 7354
 
 HELP = """Keep a model loaded on the nodes, and serve it to programs and to the other commands, until told to end.
 
-It advertises itself by mDNS, so that `layerline prompt`, `chat`, `nodes`, `plan` and `stats` and the Python client find it
-without an address. A node obeys one coordinator at a time. Ctrl-C or SIGTERM ends it; the nodes keep the model for
-their --keep-alive."""
+It advertises itself by mDNS, so that `layerline prompt`, `chat`, `nodes`, `plan` and `stats` and the Python client
+find it without an address. A node obeys one coordinator at a time. Ctrl-C or SIGTERM ends it; the nodes keep the
+model for their --keep-alive."""
 
 EPILOG = """
 Examples:
