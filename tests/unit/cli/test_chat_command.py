@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
-import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,28 +69,34 @@ def test_a_failed_turn_through_a_pipe_ends_the_chat(address: str, fake: FakeCoor
     assert len(fake.asked) == 1
 
 
+# A session's leader that opens a terminal takes it for its own, so that Ctrl-C typed there is a signal.
+CHAT_ON_OWN_TERMINAL = """
+import os
+os.close(os.open(os.ttyname(0), os.O_RDWR))
+from layerline.cli.main import main
+main()
+"""
+
+
 class Terminal:
     """A chat on a pseudo terminal."""
 
     def __init__(self, address: str) -> None:
         self._end, inner = pty.openpty()
-        command = [sys.executable, "-m", "layerline.cli.main", "chat", "--model", "tiny", "--coordinator", address]
+        command = [sys.executable, "-c", CHAT_ON_OWN_TERMINAL, "chat", "--model", "tiny", "--coordinator", address]
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "TERM": "dumb"}
         self.process = subprocess.Popen(
-            command,
-            stdin=inner,
-            stdout=inner,
-            stderr=inner,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=_take_terminal,
+            command, stdin=inner, stdout=inner, stderr=inner, env=environment, start_new_session=True
         )
         os.close(inner)
         self.shown = ""
 
     def wait_for(self, pattern: str) -> None:
         """Reads what is shown until it has `pattern`, which is then passed."""
+        deadline_s = time.monotonic() + WAIT_S
         while not (match := re.search(pattern, self.shown)):
+            readable, _, _ = select.select([self._end], [], [], max(0.0, deadline_s - time.monotonic()))
+            assert readable, f"no {pattern!r} in {self.shown!r}"
             self.shown += os.read(self._end, 4096).decode()
         self.shown = self.shown[match.end() :]
 
@@ -101,10 +107,6 @@ class Terminal:
         self.process.kill()
         self.process.wait(WAIT_S)
         os.close(self._end)
-
-
-def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 @pytest.fixture
