@@ -48,6 +48,15 @@ class Cluster:
             raise RuntimeError(finished.stderr.strip().splitlines()[-1])
         return streams_from_json(finished.stdout)
 
+    def stats(self) -> dict[str, Any]:
+        """What the coordinator says of the last minute, as `layerline stats --json` has it."""
+        words = ["layerline", "stats", "--json", "--coordinator", f"127.0.0.1:{COORDINATOR_PORT}"]
+        finished = self._lab[DESK].run(words, deadline_s=ASK_DEADLINE_S)
+        if finished.exit_code:
+            raise RuntimeError(finished.stderr.strip().splitlines()[-1])
+        recent: dict[str, Any] = json.loads(finished.stdout)["recent"]
+        return recent
+
     def worker_bytes(self) -> dict[str, int]:
         """Resident memory of each node's workers, by the node's name."""
         return {node.name: usage.resident_bytes(usage.workers(node.pids())) for node in self.nodes}
