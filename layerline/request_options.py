@@ -181,7 +181,8 @@ def _text(value: object, what: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{what} has a half of a character at {error.start}, which is no text.") from error
+        message = f"{what} has a half of a character at {error.start}, which is no text."
+        raise UsageError(message, remedy="Give it in UTF-8.") from error
     return value
 
 

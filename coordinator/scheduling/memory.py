@@ -74,7 +74,7 @@ class Memory:
         if prompt_tokens >= self._context_tokens:
             raise PromptTooLongError(
                 f"The prompt has {prompt_tokens} tokens; the context holds {self._context_tokens}, prompt and answer.",
-                remedy="Shorten the prompt, or make a plan with a longer context.",
+                remedy="Shorten the prompt, or ask for a longer context (--context), if the model knows one.",
             )
         most_tokens = min(request.max_tokens or self._context_tokens, self._context_tokens - prompt_tokens)
         fitting_tokens = self.pool.tokens - prompt_tokens + 1

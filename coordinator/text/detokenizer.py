@@ -64,8 +64,8 @@ class Detokenizer:
         return piece
 
     def flush(self) -> str:
-        """What was held back; an unfinished character at the end is shown as U+FFFD."""
-        text = self._tokenizer.decode(self._window)
+        """What was held back, but for the bytes of a character that never became whole."""
+        text = self._tokenizer.decode(self._window).rstrip(REPLACEMENT)
         piece = text[self._shown :]
         self._shown = max(self._shown, len(text))
         return piece

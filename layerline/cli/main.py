@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from types import FrameType
@@ -53,11 +54,22 @@ program = Program(
 
 def main() -> NoReturn:
     """The entry point."""
+    _open_missing_streams()
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character must not end an answer
             stream.reconfigure(errors="replace")
     program.main()
+
+
+def _open_missing_streams() -> None:
+    """Puts the null device where a standard stream was closed, so that no socket or file takes its number."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free is this one
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
 
 
 def _terminate(_: int, __: FrameType | None) -> NoReturn:

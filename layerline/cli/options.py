@@ -6,6 +6,7 @@ left to it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,17 @@ class Finding:
             raise UsageError("--coordinator and --node exclude each other.", remedy="A coordinator has its own nodes.")
         if not (self.coordinator or self.nodes or self.mdns):
             raise UsageError("--no-mdns leaves nothing to look at.", remedy="Name a --node or a --coordinator.")
+
+
+class _Number(click.FloatRange):
+    """A number in a range, which "nan" is not, though it passes every comparison."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; refuses what is none."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 class AddressType(click.ParamType[str]):
@@ -151,7 +163,7 @@ def sampling_options() -> list[click.Parameter]:
         ),
         click.Option(
             ["--temperature"],
-            type=click.FloatRange(0, 100),
+            type=_Number(0, 100),
             default=0.0,
             show_default=True,
             metavar="T",
@@ -159,7 +171,7 @@ def sampling_options() -> list[click.Parameter]:
         ),
         click.Option(
             ["--top-p"],
-            type=click.FloatRange(0, 1, min_open=True),
+            type=_Number(0, 1, min_open=True),
             default=1.0,
             show_default=True,
             metavar="P",
@@ -174,14 +186,14 @@ def sampling_options() -> list[click.Parameter]:
         ),
         click.Option(
             ["--min-p"],
-            type=click.FloatRange(0, 1),
+            type=_Number(0, 1),
             default=0.0,
             metavar="P",
             help="Drop tokens that have less than P times the likeliest's probability. [default: 0, off]",
         ),
         click.Option(
             ["--repetition-penalty"],
-            type=click.FloatRange(0.01, 100),
+            type=_Number(0.01, 100),
             default=1.0,
             metavar="R",
             help="Divide the scores of tokens that came before by R. [default: 1, off]",

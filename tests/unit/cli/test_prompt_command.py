@@ -95,7 +95,7 @@ def test_an_answer_that_ends_its_line_gets_no_second_line_end(address: str, fake
     [
         (["Hi", "--raw", "--system", "S"], "--raw and --system exclude each other."),
         (["Hi", "--top-p", "5"], "Invalid value for '--top-p'"),
-        (["Hi", "--temperature", "nan"], "temperature must be from 0"),
+        (["Hi", "--temperature", "nan"], "--temperature': 'nan' is not a number"),
         (["Hi", "--temprature", "1"], "No such option '--temprature'. Did you mean '--temperature'?"),
         (["Hi", "--layers", "a=5-2"], "'a=5-2' in --layers ends before it begins"),
         (["Hi", "--node", "x"], "Invalid value for '--node': 'x' is not of the form HOST:PORT."),
