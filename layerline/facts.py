@@ -9,6 +9,8 @@ from layerline.plan import StageSpec
 
 NODE_STATES = ("starting", "ready", "draining")
 DEVICE_KINDS = ("cpu", "cuda", "mps")
+ALL_REDUCE_BYTES = 8192  # what an all-reduce is timed with: one row of 4,096 numbers in bfloat16
+MAX_ALL_REDUCE_US = 1e9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +65,11 @@ class LoadedStage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeFacts:
-    """The answer to `Describe`."""
+    """The answer to `Describe`.
+
+    `all_reduce_us` is the time of one all-reduce of ALL_REDUCE_BYTES between all its devices of one kind; 0 until
+    measured, and where there is only one device.
+    """
 
     node_id: str
     name: str
@@ -77,11 +83,13 @@ class NodeFacts:
     held_by: Holder | None = None
     last_epoch: int = 0
     models_folder: str = field(default="")
+    all_reduce_us: float = 0.0
 
     def __post_init__(self) -> None:
         require_name(self.node_id, "node id")
         require_name(self.name, "node name")
         require_one_of(self.state, NODE_STATES, "node state")
+        require(0.0 <= self.all_reduce_us <= MAX_ALL_REDUCE_US, "a measured time is not a sensible number")
 
     def model(self, name: str) -> ModelListing | None:
         """The listing of the model called `name`, if this node has it."""

@@ -50,6 +50,7 @@ def _facts_object(facts: NodeFacts) -> dict[str, Any]:
         "id": facts.node_id,
         "addresses": list(facts.addresses),
         "devices": [asdict(device) for device in facts.devices],
+        "all_reduce_us": facts.all_reduce_us,
         "version": facts.version,
         "wire_version": facts.wire_version,
         "state": facts.state,

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from layerline.cli.render.sentences import layers_text, needed_bytes
-from layerline.facts import DeviceFacts
+from layerline.facts import DeviceFacts, NodeFacts
 from layerline.reports import NodeReport, NodesReport, PlanReport, StageReport
-from layerline.units import format_bytes
+from layerline.units import format_bytes, format_seconds
 
 
 def nodes_table(report: NodesReport) -> Table:
@@ -41,6 +41,11 @@ def device_line(device: DeviceFacts) -> str:
     return ", ".join(parts)
 
 
+def all_reduce_line(facts: NodeFacts) -> str:
+    """How long the devices of a node take to sum what each of them has."""
+    return f"all-reduce between them {format_seconds(facts.all_reduce_us / 1e6)}"
+
+
 def make_table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table with these titles and cells."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
@@ -58,7 +63,8 @@ def _node_row(node: NodeReport) -> Sequence[str]:
     addresses = tuple(dict.fromkeys((*((node.address,) if node.address else ()), *facts.addresses)))
     held = f", held by {facts.held_by.coordinator}" if facts.held_by else ""
     state = f"cannot be used: {node.unusable}" if node.unusable else f"{facts.state}{held}"
-    devices = "\n".join(map(device_line, facts.devices))
+    lines = [*map(device_line, facts.devices), *((all_reduce_line(facts),) if facts.all_reduce_us else ())]
+    devices = "\n".join(lines)
     return (node.name, facts.node_id, "\n".join(addresses), devices, facts.version, state)
 
 

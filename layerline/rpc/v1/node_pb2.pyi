@@ -179,6 +179,7 @@ class NodeFacts(_message.Message):
     HELD_BY_FIELD_NUMBER: _builtins.int
     LAST_EPOCH_FIELD_NUMBER: _builtins.int
     MODELS_FOLDER_FIELD_NUMBER: _builtins.int
+    ALL_REDUCE_US_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     name: _builtins.str
     version: _builtins.str
@@ -187,6 +188,8 @@ class NodeFacts(_message.Message):
     """"starting", "ready" or "draining" """
     last_epoch: _builtins.int
     models_folder: _builtins.str
+    all_reduce_us: _builtins.float
+    """of 8 KiB between all its devices of one kind; 0: not measured, or one device"""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """host:port, every usable interface"""
@@ -214,10 +217,11 @@ class NodeFacts(_message.Message):
         held_by: Global___Holder | None = ...,
         last_epoch: _builtins.int = ...,
         models_folder: _builtins.str = ...,
+        all_reduce_us: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["held_by", b"held_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "devices", b"devices", "held_by", b"held_by", "last_epoch", b"last_epoch", "loaded", b"loaded", "models", b"models", "models_folder", b"models_folder", "name", b"name", "node_id", b"node_id", "state", b"state", "version", b"version", "wire_version", b"wire_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "all_reduce_us", b"all_reduce_us", "devices", b"devices", "held_by", b"held_by", "last_epoch", b"last_epoch", "loaded", b"loaded", "models", b"models", "models_folder", b"models_folder", "name", b"name", "node_id", b"node_id", "state", b"state", "version", b"version", "wire_version", b"wire_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

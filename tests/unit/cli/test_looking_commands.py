@@ -52,6 +52,17 @@ def test_nodes_as_json_have_everything(address: str) -> None:
     assert shed["unusable"] == "it answers at none of its addresses"
 
 
+def test_how_long_the_devices_of_a_node_take_together_is_told_where_it_was_measured(
+    address: str, fake: FakeCoordinator
+) -> None:
+    attic, shed = fake.nodes.nodes
+    assert "all-reduce" not in run(address, "nodes").stdout
+    measured = dataclasses.replace(attic.facts, all_reduce_us=45.0)
+    fake.nodes = dataclasses.replace(fake.nodes, nodes=(dataclasses.replace(attic, facts=measured), shed))
+    assert "all-reduce between them 0.045 ms" in run(address, "nodes").stdout
+    assert json.loads(run(address, "nodes", "--json").stdout)["nodes"][0]["all_reduce_us"] == 45.0
+
+
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
 def test_no_node_says_what_was_looked_for_and_how_to_start_one(
     address: str, fake: FakeCoordinator, json_option: list[str]

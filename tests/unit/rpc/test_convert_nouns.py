@@ -56,6 +56,7 @@ CHOSEN = {
     (facts.DeviceFacts, "kind"): st.sampled_from(facts.DEVICE_KINDS),
     (facts.DeviceFacts, "matrix_flops_per_s"): st.floats(0, 1e17),
     (facts.DeviceFacts, "memory_bytes_per_s"): st.floats(0, 1e17),
+    (facts.NodeFacts, "all_reduce_us"): st.floats(0, facts.MAX_ALL_REDUCE_US),
     (plan.PlanRequest, "kv_dtype"): st.sampled_from(("", *KV_DTYPES)),
 }
 MESSAGES: dict[type, type[Message]] = {
