@@ -11,6 +11,7 @@ KV_DTYPES = ("bfloat16", "float32", "int8")
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4}
 MAX_LAYERS = 1024
 MAX_PAGES = 1 << 24
+MAX_SHARE = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +28,7 @@ class StageSpec:
     page_tokens: int
     max_rows: int  # the most rows a step may have
     kv_dtype: str = ""  # what keys and values are held in; empty: as dtype
+    shares: tuple[int, ...] = ()  # what the devices take, in proportion to each other; empty: all the same
 
     def __post_init__(self) -> None:
         require_name(self.model, "model name")
@@ -35,6 +37,9 @@ class StageSpec:
         require_one_of(self.dtype, DTYPES, "dtype")
         require_one_of(self.kv_dtype, ("", *KV_DTYPES), "kv_dtype")
         require(0 < len(self.devices) <= 64, "a stage needs 1 to 64 devices")
+        require(len(set(self.devices)) == len(self.devices), "a stage names a device twice")
+        require(len(self.shares) in (0, len(self.devices)), "a stage needs a share for each device, or none")
+        require(all(0 < share <= MAX_SHARE for share in self.shares), f"shares must be 1 to {MAX_SHARE}")
         require(0 < self.pages <= MAX_PAGES, "pages out of range")
         require(0 < self.page_tokens <= 4096, "page_tokens out of range")
         require(0 < self.max_rows <= 65536, "max_rows out of range")

@@ -122,7 +122,8 @@ def unpack(body: bytes) -> ToWorker | FromWorker:
 
 def _nested(fields: dict[str, Any]) -> dict[str, Any]:
     if "spec" in fields:
-        fields["spec"] = StageSpec(**{**fields["spec"], "devices": tuple(fields["spec"]["devices"])})
+        spec = fields["spec"]
+        fields["spec"] = StageSpec(**{**spec, "devices": tuple(spec["devices"]), "shares": tuple(spec["shares"])})
     if fields.get("next") is not None:
         fields["next"] = Peer(**{**fields["next"], "addresses": tuple(fields["next"]["addresses"])})
     return fields

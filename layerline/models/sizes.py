@@ -1,9 +1,14 @@
-"""How many bytes the parts of a model take once held in a dtype: what planning and loading agree on."""
+"""How many bytes the parts of a model take once held in a dtype: what planning and loading agree on.
+
+Of a stage that is split over several devices, what one rank takes is what `RankShare.part_of` the model takes, and
+`rank_workspace_bytes`.
+"""
 
 from __future__ import annotations
 
 import math
 
+from layerline.models.shares import RankShare
 from layerline.models.spec import ModelSpec
 from layerline.plan import DTYPE_BYTES
 
@@ -72,3 +77,15 @@ def workspace_bytes(spec: ModelSpec, max_rows: int, dtype: str, *, has_output: b
     rows = max_rows * (3 * spec.hidden + 2 * widest) * max(4, DTYPE_BYTES[dtype])
     logits = spec.vocabulary * (min(LOGITS_ROWS, max_rows) * DTYPE_BYTES[dtype] + 4) if has_output else 0
     return rows + logits + (32 << 20)
+
+
+def rank_workspace_bytes(model: ModelSpec, share: RankShare, max_rows: int, dtype: str, *, has_output: bool) -> int:
+    """Bytes that one rank of a stage needs beside weights and KV; `workspace_bytes` where it has the whole model.
+
+    Where the vocabulary is split, the logits of a block of rows may have to be brought together, in parts and whole.
+    """
+    own_bytes = workspace_bytes(share.part_of(model), max_rows, dtype, has_output=has_output)
+    if not has_output or len(share.vocabulary) == model.vocabulary:
+        return own_bytes
+    gathered = 2 * min(LOGITS_ROWS, max_rows) * DTYPE_BYTES[dtype] + 4
+    return own_bytes + model.vocabulary * gathered

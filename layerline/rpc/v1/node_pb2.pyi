@@ -308,6 +308,7 @@ class StageSpec(_message.Message):
     PAGE_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_ROWS_FIELD_NUMBER: _builtins.int
     KV_DTYPE_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     digest: _builtins.str
     first_layer: _builtins.int
@@ -321,6 +322,10 @@ class StageSpec(_message.Message):
     """"bfloat16", "float32", "int8"; empty: as dtype"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """what the devices take, in proportion to each other; empty: all the same"""
+
     def __init__(
         self,
         *,
@@ -334,10 +339,11 @@ class StageSpec(_message.Message):
         page_tokens: _builtins.int = ...,
         max_rows: _builtins.int = ...,
         kv_dtype: _builtins.str = ...,
+        shares: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "shares", b"shares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,7 +16,7 @@ from layerline import facts, plan, reports, stats_report
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
 from layerline.holding import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, Load, Peer, Welcome
-from layerline.plan import DTYPES, KV_DTYPES, StageSpec
+from layerline.plan import DTYPES, KV_DTYPES, MAX_SHARE, StageSpec
 from layerline.reports import PrepareEvent
 from layerline.requests import Finished, Piece
 from layerline.rpc.convert import from_message, from_union, to_message, to_union
@@ -35,11 +35,12 @@ SPECS = st.builds(
     first_layer=st.integers(0, 100),
     last_layer=st.integers(100, 1023),
     dtype=st.sampled_from(DTYPES),
-    devices=st.lists(NAMES, min_size=1, max_size=3).map(tuple),
+    devices=st.lists(NAMES, min_size=2, max_size=2, unique=True).map(tuple),
     pages=st.integers(1, 1 << 24),
     page_tokens=st.integers(1, 4096),
     max_rows=st.integers(1, 65536),
     kv_dtype=st.sampled_from(("", *KV_DTYPES)),
+    shares=st.sampled_from([(), (1, 1), (3, MAX_SHARE)]),
 )
 PEERS = st.builds(Peer, node_id=NAMES, name=NAMES, addresses=st.lists(NAMES, min_size=1, max_size=3).map(tuple))
 BINDS = st.builds(
@@ -176,6 +177,10 @@ def test_junk_is_a_noun_or_a_protocol_error(union: Any, message_class: type[Mess
     [
         ({"devices": ["cpu"] * 65}, "devices"),
         ({"devices": []}, "devices"),
+        ({"devices": ["cpu", "cpu"]}, "device twice"),
+        ({"shares": [1, 1]}, "a share for each device"),
+        ({"shares": [0]}, "shares must be 1"),
+        ({"shares": [MAX_SHARE + 1]}, "shares must be 1"),
         ({"dtype": "int4"}, "int4"),
         ({"kv_dtype": "fp4"}, "kv_dtype is 'fp4'"),
         ({"first_layer": 2}, "range"),
@@ -188,7 +193,7 @@ def test_a_message_that_its_noun_refuses_is_a_protocol_error(change: dict[str, A
     for field, value in change.items():
         message.load.spec.ClearField(field)
         if isinstance(value, list):
-            message.load.spec.devices.extend(value)
+            getattr(message.load.spec, field).extend(value)
         else:
             setattr(message.load.spec, field, value)
     with pytest.raises(ProtocolError, match=words):

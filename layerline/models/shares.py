@@ -1,0 +1,139 @@
+"""What each rank of a stage has of a model, when its layers are split over several devices.
+
+Owns the split: query heads with the key/value heads that they read, columns of the feed-forward, and the vocabulary.
+A rank's part is again a model of the same kind, only smaller, so that whatever works on a model works on a part.
+Planner, daemon and ranks all ask here, so they agree without telling each other. Knows neither nodes nor tensors.
+
+Source of the split: Shoeybi et al., Megatron-LM (2019).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from layerline.checks import require
+from layerline.errors import PlanInvalidError
+from layerline.models.spec import ModelSpec
+
+COLUMNS = 32  # the feed-forward is cut at multiples of it where it can be: most storage types have blocks of 32
+TOLERATED = 1.05  # a rank with so many times its due of the heads is not worth mention
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankShare:
+    """The part of a model that one rank has: neighbouring heads, feed-forward columns and token ids."""
+
+    heads: range
+    kv_heads: range  # those that `heads` read; a neighbouring rank may have one of them too
+    intermediate: range
+    vocabulary: range
+
+    def part_of(self, model: ModelSpec) -> ModelSpec:
+        """The part as a model of its own."""
+        return dataclasses.replace(
+            model,
+            heads=len(self.heads),
+            kv_heads=len(self.kv_heads),
+            intermediate=len(self.intermediate),
+            vocabulary=len(self.vocabulary),
+        )
+
+
+def rank_shares(model: ModelSpec, count: int, weights: Sequence[int] = ()) -> tuple[RankShare, ...]:
+    """What each of `count` ranks has, in proportion to `weights` as far as the model allows; empty: all the same.
+
+    Raises PlanInvalidError if the model cannot be split so often.
+    """
+    weights = tuple(weights) or (1,) * count
+    require(len(weights) == count and min(weights, default=0) > 0, "one positive weight is needed for each rank")
+    most = min(model.heads, model.intermediate, model.vocabulary)
+    if count > most:
+        message = f"A model with {model.heads} attention heads cannot be split over {count} devices."
+        raise PlanInvalidError(message, remedy=f"Let a stage have at most {most} devices.")
+    unit = COLUMNS if model.intermediate % COLUMNS == 0 and model.intermediate // COLUMNS >= count else 1
+    heads = _head_ranges(model.heads, model.kv_heads, weights)
+    columns = _proportional(model.intermediate // unit, weights)
+    vocabularies = _proportional(model.vocabulary, weights)
+    return tuple(
+        RankShare(
+            heads=rank_heads,
+            kv_heads=_read_by(rank_heads, model.heads // model.kv_heads),
+            intermediate=range(unit * rank_columns.start, unit * rank_columns.stop),
+            vocabulary=vocabulary,
+        )
+        for rank_heads, rank_columns, vocabulary in zip(heads, columns, vocabularies, strict=True)
+    )
+
+
+def unevenness(model: ModelSpec, shares: Sequence[RankShare]) -> str:
+    """One sentence on what could not be split in proportion; empty if all was."""
+    dues = [model.heads * len(share.intermediate) / model.intermediate for share in shares]
+    uneven = any(len(share.heads) > TOLERATED * due for share, due in zip(shares, dues, strict=True))
+    repeated = sum(len(share.kv_heads) for share in shares) > model.kv_heads
+    if not uneven and not repeated:
+        return ""
+    heads = " + ".join(str(len(share.heads)) for share in shares)
+    groups = "1 group" if model.kv_heads == 1 else f"{model.kv_heads} groups"
+    sentence = f"The {model.heads} attention heads in {groups} are split {heads}"
+    held = " + ".join(str(len(share.kv_heads)) for share in shares)
+    return f"{sentence}, with {held} key/value heads." if repeated else f"{sentence}."
+
+
+def _proportional(total: int, weights: Sequence[int]) -> list[range]:
+    """0..total - 1 cut into neighbouring ranges in proportion to `weights`, each of at least one."""
+    count, sum_of_weights = len(weights), sum(weights)
+    edges = [0]
+    for rank, weight in enumerate(accumulate(weights), 1):
+        nearest = (2 * total * weight + sum_of_weights) // (2 * sum_of_weights)
+        edges.append(min(max(nearest, edges[-1] + 1), total - (count - rank)))
+    return [range(first, end) for first, end in pairwise(edges)]
+
+
+def _head_ranges(heads: int, kv_heads: int, weights: Sequence[int]) -> list[range]:
+    """The cut into neighbouring ranges, each a plain decoder's, whose slowest rank is the fastest.
+
+    Of equals the one with the fewest key/value heads in all, then the one with more heads on the earlier ranks.
+    """
+    group, count = heads // kv_heads, len(weights)
+    costs = [math.lcm(*weights) // weight for weight in weights]
+
+    @functools.cache
+    def best(rank: int, first: int) -> tuple[int, int, tuple[int, ...]] | None:
+        """(time of the slowest, key/value heads, minus the sizes) of `rank` and those after it, from head `first`."""
+        if rank == count:
+            return (0, 0, ()) if first == heads else None
+        cuts = []
+        for end in _ends(first, heads, group):
+            rest = best(rank + 1, end)
+            if rest is not None:
+                slowest = max(costs[rank] * (end - first), rest[0])
+                held = len(_read_by(range(first, end), group)) + rest[1]
+                cuts.append((slowest, held, (first - end, *rest[2])))
+        return min(cuts, default=None)
+
+    found = best(0, 0)
+    assert found is not None, "as many ranks as heads can be served in any case"
+    edges = accumulate((-size for size in found[2]), initial=0)
+    return [range(first, end) for first, end in pairwise(edges)]
+
+
+def _ends(first: int, heads: int, group: int) -> Iterator[int]:
+    """Where a range that begins at `first` may end so that it has as many heads of each group it touches.
+
+    It lies within a group, takes the last heads of one and as many of the next, or has whole groups.
+    """
+    left = group - first % group
+    yield from range(first + 1, first + left + 1)
+    if left < group and first + left < heads:
+        yield first + 2 * left
+    elif left == group:
+        yield from range(first + 2 * group, heads + 1, group)
+
+
+def _read_by(heads: range, group: int) -> range:
+    return range(heads.start // group, (heads.stop - 1) // group + 1)

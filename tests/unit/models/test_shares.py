@@ -1,0 +1,146 @@
+"""What each rank has of a model: proportions, groups that do not divide, and what cannot be split."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layerline.errors import PlanInvalidError
+from layerline.models.shares import RankShare, rank_shares, unevenness
+from layerline.models.sizes import (
+    kv_bytes_per_token,
+    rank_workspace_bytes,
+    stage_weights_bytes,
+    workspace_bytes,
+)
+from layerline.models.spec import ModelSpec, RopeSpec
+
+
+def model(heads: int, kv_heads: int, *, intermediate: int = 1536, vocabulary: int = 49152) -> ModelSpec:
+    return ModelSpec(
+        family="llama", layers=4, hidden=576, intermediate=intermediate, heads=heads, kv_heads=kv_heads, head_dim=64,
+        vocabulary=vocabulary, context_tokens=2048, norm_epsilon=1e-5, rope=RopeSpec(theta=1e4), qkv_bias=True,
+        tied_output=True,
+    )  # fmt: skip
+
+
+def heads_of(shares: tuple[RankShare, ...]) -> list[tuple[int, int]]:
+    """(query heads, key/value heads) of each rank."""
+    return [(len(share.heads), len(share.kv_heads)) for share in shares]
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "count", "expected"),
+    [
+        (9, 3, 1, [(9, 3)]),
+        (9, 3, 2, [(6, 2), (3, 1)]),
+        (9, 3, 3, [(3, 1)] * 3),
+        (14, 2, 2, [(7, 1), (7, 1)]),
+        (14, 2, 4, [(4, 1), (3, 1), (4, 1), (3, 1)]),
+        (14, 2, 3, [(5, 1), (4, 2), (5, 1)]),  # the middle one has two heads of either group
+        (4, 1, 3, [(2, 1), (1, 1), (1, 1)]),
+        (32, 8, 4, [(8, 2)] * 4),
+        (4, 4, 4, [(1, 1)] * 4),
+    ],
+)
+def test_heads_by_groups_and_repeated_where_there_are_too_few(
+    heads: int, kv_heads: int, count: int, expected: list[tuple[int, int]]
+) -> None:
+    assert heads_of(rank_shares(model(heads, kv_heads), count)) == expected
+
+
+def test_weights_decide_in_proportion() -> None:
+    spec = model(32, 8, vocabulary=1000)
+    big, small = rank_shares(spec, 2, (3, 1))
+    assert heads_of((big, small)) == [(24, 6), (8, 2)]
+    assert (len(big.intermediate), len(small.intermediate)) == (1152, 384)
+    assert (big.vocabulary, small.vocabulary) == (range(750), range(750, 1000))
+    assert rank_shares(spec, 2, (300, 100)) == (big, small)
+
+
+def test_a_rank_of_next_to_no_weight_still_has_something() -> None:
+    shares = rank_shares(model(9, 3), 3, (1_000_000, 1, 1))
+    assert heads_of(shares) == [(6, 2), (2, 1), (1, 1)]
+    assert [len(share.intermediate) for share in shares] == [1472, 32, 32]
+
+
+@pytest.mark.parametrize(("intermediate", "columns"), [(128, [64, 64]), (96, [64, 32]), (50, [25, 25]), (32, [16, 16])])
+def test_feed_forward_columns_are_multiples_of_32_where_they_can_be(intermediate: int, columns: list[int]) -> None:
+    shares = rank_shares(model(4, 2, intermediate=intermediate), 2)
+    assert [len(share.intermediate) for share in shares] == columns
+
+
+@given(
+    groups=st.integers(1, 8),
+    group=st.integers(1, 8),
+    intermediate=st.integers(64, 300),
+    vocabulary=st.integers(64, 300),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_split_covers_the_model_once_and_its_parts_are_models(
+    groups: int, group: int, intermediate: int, vocabulary: int, data: st.DataObject
+) -> None:
+    spec = model(groups * group, groups, intermediate=intermediate, vocabulary=vocabulary)
+    count = data.draw(st.integers(1, min(8, spec.heads)))
+    weights = data.draw(st.lists(st.integers(1, 50), min_size=count, max_size=count))
+    shares = rank_shares(spec, count, weights)
+    for share in shares:
+        part = share.part_of(spec)  # refuses itself unless its heads are a multiple of its key/value heads
+        assert all(head // group in share.kv_heads for head in share.heads)
+        assert part.hidden == spec.hidden
+    for name in ("heads", "intermediate", "vocabulary"):
+        covered = [number for share in shares for number in getattr(share, name)]
+        assert covered == list(range(getattr(spec, name)))
+
+
+def test_what_is_uneven_is_said_in_a_sentence() -> None:
+    spec = model(9, 3)
+    assert unevenness(spec, rank_shares(spec, 1)) == ""
+    assert unevenness(spec, rank_shares(spec, 3)) == ""
+    assert unevenness(spec, rank_shares(spec, 2)) == "The 9 attention heads in 3 groups are split 6 + 3."
+    assert unevenness(model(32, 8), rank_shares(model(32, 8), 2, (3, 1))) == ""
+    repeated = unevenness(model(4, 1), rank_shares(model(4, 1), 2))
+    assert repeated == "The 4 attention heads in 1 group are split 2 + 2, with 1 + 1 key/value heads."
+
+
+def test_more_ranks_than_heads_are_refused_with_the_numbers() -> None:
+    with pytest.raises(PlanInvalidError, match="9 attention heads cannot be split over 10") as raised:
+        rank_shares(model(9, 3), 10)
+    assert "at most 9" in raised.value.remedy
+
+
+@pytest.mark.parametrize("weights", [(1,), (1, 1, 1), (1, 0)])
+def test_weights_are_one_positive_number_a_rank(weights: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="one positive weight"):
+        rank_shares(model(4, 2), 2, weights)
+
+
+def test_a_group_of_one_takes_what_the_model_takes() -> None:
+    spec = model(9, 3)
+    (share,) = rank_shares(spec, 1)
+    assert share.part_of(spec) == spec
+    whole = workspace_bytes(spec, 64, "bfloat16", has_output=True)
+    assert rank_workspace_bytes(spec, share, 64, "bfloat16", has_output=True) == whole
+
+
+def test_the_ranks_together_take_what_the_model_takes_and_what_is_repeated() -> None:
+    """Repeated are the norms and, with more ranks than groups, key/value heads."""
+    spec = model(14, 2)
+    norms = (2 * spec.layers + 1) * spec.hidden * 4
+    parts = [share.part_of(spec) for share in rank_shares(spec, 2)]
+    assert sum(stage_weights_bytes(part, 0, 3, "float32") for part in parts) == (
+        stage_weights_bytes(spec, 0, 3, "float32") + norms
+    )
+    for kv_dtype in ("float32", "int8"):
+        assert sum(kv_bytes_per_token(part, 4, kv_dtype) for part in parts) == kv_bytes_per_token(spec, 4, kv_dtype)
+
+
+def test_only_the_rank_of_a_split_vocabulary_has_room_for_the_others_logits() -> None:
+    spec = model(4, 2)
+    first = rank_shares(spec, 2)[0]
+    own = workspace_bytes(first.part_of(spec), 64, "float32", has_output=True)
+    assert rank_workspace_bytes(spec, first, 64, "float32", has_output=True) > own + 64 * spec.vocabulary * 4
+    middle = workspace_bytes(first.part_of(spec), 64, "float32", has_output=False)
+    assert rank_workspace_bytes(spec, first, 64, "float32", has_output=False) == middle
