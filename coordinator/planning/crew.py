@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coordinator.planning.footprint import WHOLE, Ends, Footprint
+from coordinator.planning.room import Priced, preferred, useful_pages
 from coordinator.planning.speeds import seconds_per_byte
 from layerline.facts import DeviceFacts, NodeFacts
 
@@ -24,6 +25,10 @@ class Hand:
     def holds(self, footprint: Footprint, layers: int, ends: Ends) -> bool:
         """Whether a stage of that many layers fits."""
         return footprint.needed_bytes(layers, ends) <= self.device.budget_bytes
+
+    def most_pages(self, footprint: Footprint, layers: int, ends: Ends) -> int:
+        """The most KV pages that a stage of that many layers has room for."""
+        return footprint.most_pages(self.device.budget_bytes, layers, ends)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,9 +55,15 @@ class Crew:
         return next((hand for hand in own if hand.holds(footprint, layers, ends)), None)
 
     def hand_for_all(self, footprint: Footprint) -> Hand | None:
-        """The fastest device of any node that holds the whole model."""
-        fitting = [hand for own in self.hands for hand in own if hand.holds(footprint, footprint.spec.layers, WHOLE)]
-        return min(fitting, key=lambda hand: hand.byte_s, default=None)
+        """The device of any node that holds the whole model: the fastest, or one with much more room for KV pages."""
+        layers, useful = footprint.spec.layers, useful_pages(footprint)
+        found = preferred(
+            Priced(choice=hand, cost=hand.byte_s, pages=min(useful, hand.most_pages(footprint, layers, WHOLE)))
+            for own in self.hands
+            for hand in own
+            if hand.holds(footprint, layers, WHOLE)
+        )
+        return found.choice if found else None
 
 
 def most_offered_bytes(node: NodeFacts) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.planning.crew import Crew, Hand, most_offered_bytes
-from coordinator.planning.footprint import WHOLE, Footprint
+from coordinator.planning.footprint import PAGE_TOKENS, WHOLE, Footprint
 from coordinator.planning.partition import Partition, Share
+from coordinator.planning.splitting import Split
 from coordinator.planning.stages import Assignment
 from layerline.facts import NodeFacts
 from layerline.units import format_bytes, format_seconds
@@ -39,8 +40,9 @@ def whole_notes(footprint: Footprint, hand: Hand) -> list[str]:
     return [f"The model needs {needed} and {hand.node.name} offers {offered}, so it is not split."]
 
 
-def split_notes(footprint: Footprint, crew: Crew, partition: Partition) -> list[str]:
-    """Why there are several stages, and what speed to expect."""
+def split_notes(footprint: Footprint, crew: Crew, split: Split) -> list[str]:
+    """Why there are several stages, what speed to expect, and what of it was given for KV pages."""
+    partition = split.chosen.choice
     needed = format_bytes(footprint.needed_bytes(footprint.spec.layers, WHOLE))
     most = format_bytes(max(hand.device.budget_bytes for hands in crew.hands for hand in hands))
     notes = [f"The model needs {needed} on one node and no node offers more than {most}, so it is split."]
@@ -52,7 +54,7 @@ def split_notes(footprint: Footprint, crew: Crew, partition: Partition) -> list[
             f"Expected for one stream: {format_seconds(through_s)} a token, of which {hops} hops take"
             f" {format_seconds(hop_s)} each, so {1 / through_s:.3g} tokens/s."
         )
-    return notes
+    return notes + _moved_notes(split)
 
 
 def left_out_notes(footprint: Footprint, crew: Crew, assignments: Sequence[Assignment], hop_s: float) -> list[str]:
@@ -70,6 +72,18 @@ def context_notes(context_tokens: int, wished_tokens: int) -> list[str]:
     if context_tokens == wished_tokens:
         return []
     return [f"The context is {context_tokens} tokens instead of {wished_tokens}, as more KV pages do not fit."]
+
+
+def _moved_notes(split: Split) -> list[str]:
+    """What more KV pages cost, if they do."""
+    if split.chosen is split.fastest:
+        return []
+    slower = split.chosen.cost / split.fastest.cost - 1
+    return [
+        f"Layers are moved to where there is memory for their KV pages: the fastest split would hold"
+        f" {split.fastest.pages * PAGE_TOKENS} tokens, this one {split.chosen.pages * PAGE_TOKENS}"
+        f" and is {slower:.1%} slower."
+    ]
 
 
 def _left_out_reason(

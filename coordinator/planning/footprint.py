@@ -99,6 +99,11 @@ class Footprint:
         limit = self.spec.layers - (2 - ends.first - ends.last)
         return bisect_right(range(1, limit + 1), budget_bytes, key=lambda layers: self.needed_bytes(layers, ends))
 
+    def most_pages(self, budget_bytes: int, layers: int, ends: Ends) -> int:
+        """The most KV pages that `budget_bytes` have room for beside the rest of a stage of `layers` layers."""
+        rest_bytes = self.weights_bytes(layers, ends) + self.workspace_bytes(ends)
+        return max(0, budget_bytes - rest_bytes) // self.page_bytes(layers)
+
 
 def pages_for(context_tokens: int) -> int:
     """The pages that one sequence of `context_tokens` needs."""

@@ -1,6 +1,6 @@
 """Who holds which layers, decided from what the nodes offer and how fast they were measured to be.
 
-One node if the model fits one; else the split that `partition` finds. The plan says why, in numbers.
+One node if the model fits one; else the split that `splitting` finds. The plan says why, in numbers.
 Pure: knows no connections and no clock.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coordinator.planning.contexts import context_choices
-from coordinator.planning.crew import Crew, Hand
+from coordinator.planning.crew import Crew
 from coordinator.planning.explanations import (
     alone_why,
     context_notes,
@@ -19,17 +19,17 @@ from coordinator.planning.explanations import (
     split_notes,
     whole_notes,
 )
-from coordinator.planning.footprint import FIRST, LAST, MIDDLE, Footprint
+from coordinator.planning.footprint import Footprint
 from coordinator.planning.manual import plan_by_hand
-from coordinator.planning.partition import Offer, Partition, best_partition
+from coordinator.planning.partition import Partition
 from coordinator.planning.refusals import does_not_fit
+from coordinator.planning.splitting import best_split
 from coordinator.planning.stages import Assignment, assembled
 from layerline.facts import NodeFacts
 from layerline.models.spec import ModelSpec
 from layerline.plan import Plan, PlanRequest
 
 HOP_S = 0.001  # from one stage to the next on a LAN, both ends' work included
-_PS_PER_S = 1e12
 
 
 def make_plan(spec: ModelSpec, card_name: str, digest: str, request: PlanRequest, nodes: Sequence[NodeFacts]) -> Plan:
@@ -76,33 +76,10 @@ def _placed_alone(footprint: Footprint, crew: Crew) -> _Placement | None:
 
 
 def _placed_apart(footprint: Footprint, crew: Crew) -> _Placement | None:
-    offers = [_offers(footprint, hands, node) for node, hands in enumerate(crew.hands)]
-    partition = best_partition(offers, footprint.spec.layers, round(HOP_S * _PS_PER_S))
-    if partition is None:
+    split = best_split(footprint, crew, HOP_S)
+    if split is None:
         return None
-    return _Placement(assignments=_assignments(crew, partition), notes=split_notes(footprint, crew, partition))
-
-
-def _offers(footprint: Footprint, hands: Sequence[Hand], node: int) -> list[Offer]:
-    """The offers of one node, without those of devices no faster and no larger than another (eight equal GPUs)."""
-    offers: list[Offer] = []
-    most_bytes = 0
-    for device, hand in enumerate(hands):
-        if hand.device.budget_bytes > most_bytes:
-            offers.append(_offer(footprint, hand, node, device))
-            most_bytes = hand.device.budget_bytes
-    return offers
-
-
-def _offer(footprint: Footprint, hand: Hand, node: int, device: int) -> Offer:
-    budget_bytes = hand.device.budget_bytes
-    return Offer(
-        node=node,
-        device=device,
-        layer_ps=max(1, round(footprint.layer_bytes * hand.byte_s * _PS_PER_S)),
-        output_ps=round(footprint.output_bytes * hand.byte_s * _PS_PER_S),
-        most_layers={ends: footprint.most_layers(budget_bytes, ends) for ends in (FIRST, MIDDLE, LAST)},
-    )
+    return _Placement(assignments=_assignments(crew, split.chosen.choice), notes=split_notes(footprint, crew, split))
 
 
 def _assignments(crew: Crew, partition: Partition) -> tuple[Assignment, ...]:

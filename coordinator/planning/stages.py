@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from coordinator.planning.crew import Hand
 from coordinator.planning.footprint import PAGE_TOKENS, Footprint, ends_of
+from coordinator.planning.room import pages_note, useful_pages
 from layerline.facts import NodeFacts
 from layerline.models.spec import ModelSpec
 from layerline.plan import Plan, PlanRequest, StagePlan, StageSpec
@@ -26,6 +27,10 @@ class Assignment:
         """How many layers these are."""
         return self.last_layer - self.first_layer + 1
 
+    def most_pages(self, footprint: Footprint) -> int:
+        """The most KV pages that there is room for."""
+        return self.hand.most_pages(footprint, self.layers, ends_of(footprint.spec, self.first_layer, self.last_layer))
+
 
 def assembled(
     spec: ModelSpec,
@@ -38,7 +43,8 @@ def assembled(
 ) -> Plan:
     """The plan in which each device takes its assignment, with as many KV pages as are of use and fit everywhere."""
     base = Footprint.asked(spec, request, context_tokens)
-    pages = base.pages + min(_spare_pages(base, assignment) for assignment in assignments)
+    tightest = min(assignments, key=lambda assignment: assignment.most_pages(base))
+    pages = min(useful_pages(base), tightest.most_pages(base))
     stages = [
         stage_plan(
             spec,
@@ -67,7 +73,7 @@ def assembled(
         layers=spec.layers,
         context_tokens=context_tokens,
         stages=tuple(stages),
-        notes=tuple(notes),
+        notes=(*notes, pages_note(base, pages, tightest.hand.node.name)),
     )
 
 
@@ -85,10 +91,3 @@ def stage_plan(model: ModelSpec, node: NodeFacts, spec: StageSpec, why: str) -> 
         budget_bytes=sum(device.budget_bytes for device in node.devices if device.device in spec.devices),
         why=why,
     )
-
-
-def _spare_pages(base: Footprint, assignment: Assignment) -> int:
-    """KV pages that fit beside one full sequence; as many again are of use, for sequences at the same time."""
-    ends = ends_of(base.spec, assignment.first_layer, assignment.last_layer)
-    spare_bytes = assignment.hand.device.budget_bytes - base.needed_bytes(assignment.layers, ends)
-    return min(base.pages, spare_bytes // base.page_bytes(assignment.layers))

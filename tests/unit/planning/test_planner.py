@@ -132,10 +132,6 @@ def test_the_fastest_device_of_a_node_that_fits_is_taken():
     assert plan(node("a", small, device())).stages[0].spec.devices == ("cpu",)
 
 
-def test_there_are_pages_for_two_full_sequences_where_memory_allows():
-    assert plan(node("a")).stages[0].spec.pages == 2 * pages_for(8192)
-
-
 def test_pages_are_the_same_on_all_stages_and_no_more_than_the_tightest_has_room_for():
     made = plan(node("a", mib=512), node("b", mib=260))
     pages = {stage.spec.pages for stage in made.stages}
