@@ -14,8 +14,9 @@ long last, a step goes without prompt rows to measure one. Not more often, as th
 one gap of each answer longer than the others.
 
 While nobody decodes. Chunks of c rows bring P rows through K stages in (P/c + K-1) (a + bc), where a is what any
-step takes and b what a row does; that is least for c = sqrt(P a / ((K-1) b)). With one stage the whole step is used. A
-step is kept below STEP_US, so that who comes next does not wait long, nor ever for a step past its deadline.
+step takes and b what a row does (see `chunk_cost`); that is least for c = sqrt(P a / ((K-1) b)). With one stage the
+whole step is used. A step is kept below STEP_US, so that who comes next does not wait long, nor ever for a step past
+its deadline.
 
 Knows no clock, no sequence and no page.
 """
@@ -26,6 +27,7 @@ import math
 from collections.abc import Sequence
 
 from coordinator.scheduling.average import Average
+from coordinator.scheduling.chunk_cost import ChunkCost
 from layerline.frames import StageTiming
 
 GAP_GROWTH = 2.0  # of the 2.5 that an answer's gaps may grow; the rest is for what varies
@@ -34,6 +36,7 @@ FIRST_ROWS = 64  # before anything is known of what a row costs; 512 could take 
 FIRST_ROWS_BESIDE_DECODES = 16
 WHOLE_ROWS = 16  # chunks of prompts alone are a multiple of this, as matrix kernels like it
 UNKNOWN_FIXED_ROWS = 16.0  # a / b before it is known
+LEAST_FIXED_ROWS = 4.0  # for what a step costs beside its computing
 STALE_STEPS = 64  # the least between two measurements for their own sake
 STALE_ROWS_RATIO = 1.5
 OLD_STEPS = 1024  # the most between two measurements
@@ -49,6 +52,7 @@ class Pace:
         self._decode_rows = Average()  # of the same
         self._added_us = Average()  # by the prompt rows of a step, at the slowest stage
         self._added_rows = Average()
+        self._chunk_cost = ChunkCost()
         self._proven_rows = 0  # that a step lately had; more than twice as many would be a leap in the dark
         self._since_decode = 0  # steps with both kinds of rows since one without prompt rows
 
@@ -63,6 +67,8 @@ class Pace:
             self._decode_rows.add(decode_rows)
             self._since_decode = 0
             return
+        if decode_rows == 0:
+            self._chunk_cost.learn(prompt_rows, max(times_us))
         self._added_us.add(max(times_us) - self._decode_us.value)
         self._added_rows.add(prompt_rows)
         self._proven_rows = max(prompt_rows, self._proven_rows // 2)
@@ -84,9 +90,15 @@ class Pace:
         row_us = self._row_us()
         rows = STEP_US / row_us if row_us else FIRST_ROWS
         if steps > 1:
-            fixed_rows = self._decode_us.value / row_us if row_us and self._decode_us.value else UNKNOWN_FIXED_ROWS
-            rows = min(rows, math.sqrt(prompt_tokens * fixed_rows / (steps - 1)))
+            rows = min(rows, math.sqrt(prompt_tokens * self._fixed_rows(row_us) / (steps - 1)))
         return max(1, int(rows / WHOLE_ROWS + 0.5)) * WHOLE_ROWS
+
+    def _fixed_rows(self, row_us: float) -> float:
+        """As many rows as cost what any step does; of equal steps, what a decode step costs stands for that."""
+        fixed_rows = self._chunk_cost.fixed_rows
+        if fixed_rows is None and row_us and self._decode_us.value:
+            fixed_rows = self._decode_us.value / row_us
+        return UNKNOWN_FIXED_ROWS if fixed_rows is None else max(LEAST_FIXED_ROWS, fixed_rows)
 
     def _is_stale(self, decode_rows: float) -> bool:
         """Whether the time of a decode step is to be measured anew, now that such have `decode_rows`."""
