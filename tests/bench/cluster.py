@@ -75,8 +75,8 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(model: BenchModel, nodes: int) -> Iterator[Cluster]:
-    """A cluster of `nodes` nodes, each on a core of its own, that hold equal shares of `model`."""
+def running_cluster(model: BenchModel, nodes: int, first_layers: int | None = None) -> Iterator[Cluster]:
+    """A cluster of `nodes` nodes, each on a core of its own, that hold `model.shares` of the model."""
     names = NODE_NAMES[:nodes]
     path = model.fetch()
     with Lab(*names, DESK, rate_mbit=LINK_MBIT) as lab:
@@ -84,7 +84,7 @@ def running_cluster(model: BenchModel, nodes: int) -> Iterator[Cluster]:
             lab[name].give_model(path)
         for node in [start_node(lab[name], cpu=core) for core, name in enumerate(names)]:
             await_measured(node)
-        load_s = _start_coordinator(lab[DESK], path.name, model, names)
+        load_s = _start_coordinator(lab[DESK], path.name, model, model.shares(names, first_layers))
         for machine in lab:
             usage.put_first(machine.pids())
         cluster = Cluster(lab, [lab[name] for name in names], load_s)
@@ -92,9 +92,9 @@ def running_cluster(model: BenchModel, nodes: int) -> Iterator[Cluster]:
         yield cluster
 
 
-def _start_coordinator(desk: Machine, file: str, model: BenchModel, nodes: tuple[str, ...]) -> float:
+def _start_coordinator(desk: Machine, file: str, model: BenchModel, layers: str) -> float:
     """Starts the coordinator; the seconds from its plan to the model's being ready."""
-    placement = ["--layers", model.shares(nodes), "--context", str(model.context_tokens)]
+    placement = ["--layers", layers, "--context", str(model.context_tokens)]
     words = ["layerline", "coordinator", "--model", file, *placement, "--port", str(COORDINATOR_PORT)]
     coordinator = desk.start(words)
     coordinator.wait_for("layers 0 to", deadline_s=START_DEADLINE_S)

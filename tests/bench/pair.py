@@ -25,7 +25,10 @@ class Pair:
 
 
 @contextmanager
-def running_pair(model: BenchModel) -> Iterator[Pair]:
+def running_pair(model: BenchModel, first_layers: int | None = None) -> Iterator[Pair]:
     """Both clusters for the time of the block."""
-    with running_cluster(model, nodes=1) as one, running_cluster(model, nodes=2) as two:
+    with (
+        running_cluster(model, nodes=1) as one,
+        running_cluster(model, nodes=2, first_layers=first_layers) as two,
+    ):
         yield Pair(model=model, one=one, two=two)
