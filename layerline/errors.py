@@ -198,6 +198,13 @@ class DeadlineError(LayerlineError):
     exit_code = 10
 
 
-def error_from_code(code: str, message: str, *, node: str = "", remedy: str = "") -> LayerlineError:
-    """The error that a peer described; an unknown code (a newer peer's) becomes the root class."""
+def error_from_code(
+    code: str, message: str, *, node: str = "", remedy: str = "", retry_after_s: int = 0
+) -> LayerlineError:
+    """The error that a peer described; an unknown code (a newer peer's) becomes the root class.
+
+    Only an OverloadedError has `retry_after_s`.
+    """
+    if code == OverloadedError.code:
+        return OverloadedError(message, node=node, remedy=remedy, retry_after_s=retry_after_s)
     return ERRORS.get(code, LayerlineError)(message, node=node, remedy=remedy)

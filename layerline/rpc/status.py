@@ -24,6 +24,7 @@ from layerline.rpc.v1 import common_pb2
 DETAIL_KEY = "layerline-error-bin"
 MAX_TEXT_LENGTH = 4_000  # of a sentence in an ErrorDetail; see MAX_METADATA_BYTES of layerline.rpc.channels
 MAX_NODE_LENGTH = 256
+MAX_RETRY_AFTER_S = 86_400
 
 # The status that grpc.aio makes up when a call ends during a write; the peer's own is lost then.
 WRITE_FAILED = (grpc.StatusCode.INTERNAL, "Internal error from Core")
@@ -63,11 +64,13 @@ class _RpcFailure(Protocol):
 
 def detail_from_error(error: LayerlineError) -> common_pb2.ErrorDetail:
     """The message form of an error."""
+    retry_after_s = error.retry_after_s if isinstance(error, errors.OverloadedError) else 0
     return common_pb2.ErrorDetail(
         code=error.code,
         message=_sendable(error.message, MAX_TEXT_LENGTH),
         node=_sendable(error.node, MAX_NODE_LENGTH),
         remedy=_sendable(error.remedy, MAX_TEXT_LENGTH),
+        retry_after_s=min(max(0, retry_after_s), MAX_RETRY_AFTER_S),
     )
 
 
@@ -83,6 +86,7 @@ def error_from_detail(detail: common_pb2.ErrorDetail) -> LayerlineError:
         detail.message[:MAX_TEXT_LENGTH],
         node=detail.node[:MAX_NODE_LENGTH],
         remedy=detail.remedy[:MAX_TEXT_LENGTH],
+        retry_after_s=min(detail.retry_after_s, MAX_RETRY_AFTER_S),
     )
 
 

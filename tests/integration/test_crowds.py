@@ -32,10 +32,10 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
 
 @asynccontextmanager
 async def client_of(card: ModelCard) -> AsyncIterator[AsyncClient]:
-    """A client of a coordinator that serves the model on two nodes; its memory holds one context of 256 tokens."""
+    """A client of a coordinator that serves the model on two nodes; there are KV pages for two contexts of 256."""
     async with (
         asyncio.timeout(DEADLINE_S),
-        nodes_of(card, "a", "b") as nodes,
+        nodes_of(card, "a", "b", mib=34) as nodes,
         embedded_coordinator(settings_for(nodes)) as address,
         AsyncClient(address) as client,
     ):
@@ -95,7 +95,7 @@ async def test_a_thousand_clients_that_leave_leave_nothing_behind(card: ModelCar
 async def test_a_queue_beyond_its_bound_says_when_to_come_again(
     card: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each request takes all memory, so that one at a time is answered while four may wait."""
+    """Each request takes half the memory, so that two at a time are answered while four may wait."""
     monkeypatch.setattr("coordinator.serving.MAX_WAITING", 4)
     async with client_of(card) as client:
         asking = [client.generate(f"{letter}{'a' * 219}", max_tokens=36) for letter in 4 * LETTERS]
@@ -107,7 +107,7 @@ async def test_a_queue_beyond_its_bound_says_when_to_come_again(
         assert {len(answer.token_ids) for answer in answers} == {36}
         assert refusals
         assert refusals[0].message == "4 requests are waiting already, as many as may."
-        assert "Try again in about " in str(refusals[0])
+        assert f"Try again in about {refusals[0].retry_after_s} s" in str(refusals[0])
         stats = await settled(client)
         assert (stats.counts.refused, stats.counts.length, stats.pages.used) == (len(refusals), len(answers), 0)
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dlayerline/rpc/v1/common.proto\x12\x10layerline.rpc.v1\"J\n\x0b\x45rrorDetail\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\"4\n\x06Tensor\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"E\n\x0cStageSummary\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x12\n\nlast_layer\x18\x03 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dlayerline/rpc/v1/common.proto\x12\x10layerline.rpc.v1\"a\n\x0b\x45rrorDetail\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\x12\x15\n\rretry_after_s\x18\x05 \x01(\r\"4\n\x06Tensor\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"E\n\x0cStageSummary\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x12\n\nlast_layer\x18\x03 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,9 +32,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'layerline.rpc.v1.common_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ERRORDETAIL']._serialized_start=51
-  _globals['_ERRORDETAIL']._serialized_end=125
-  _globals['_TENSOR']._serialized_start=127
-  _globals['_TENSOR']._serialized_end=179
-  _globals['_STAGESUMMARY']._serialized_start=181
-  _globals['_STAGESUMMARY']._serialized_end=250
+  _globals['_ERRORDETAIL']._serialized_end=148
+  _globals['_TENSOR']._serialized_start=150
+  _globals['_TENSOR']._serialized_end=202
+  _globals['_STAGESUMMARY']._serialized_start=204
+  _globals['_STAGESUMMARY']._serialized_end=273
 # @@protoc_insertion_point(module_scope)

@@ -28,6 +28,7 @@ class ErrorDetail(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     REMEDY_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_S_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """the class of layerline.errors, e.g. "node_lost" """
     message: _builtins.str
@@ -36,6 +37,8 @@ class ErrorDetail(_message.Message):
     """the node it happened on, empty if none"""
     remedy: _builtins.str
     """what to do about it, one sentence"""
+    retry_after_s: _builtins.int
+    """of "overloaded": when the same may be taken; 0: not known"""
     def __init__(
         self,
         *,
@@ -43,10 +46,11 @@ class ErrorDetail(_message.Message):
         message: _builtins.str = ...,
         node: _builtins.str = ...,
         remedy: _builtins.str = ...,
+        retry_after_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "node", b"node", "remedy", b"remedy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "node", b"node", "remedy", b"remedy", "retry_after_s", b"retry_after_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,10 +13,11 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from layerline import errors
-from layerline.errors import ERRORS, LayerlineError, NodeHeldError
+from layerline.errors import ERRORS, LayerlineError, NodeHeldError, OverloadedError
 from layerline.rpc.channels import make_server, open_channel
 from layerline.rpc.status import (
     DETAIL_KEY,
+    MAX_RETRY_AFTER_S,
     MAX_TEXT_LENGTH,
     call_failure,
     detail_from_error,
@@ -98,6 +99,23 @@ async def test_longer_sentences_are_cut_and_halves_of_characters_replaced() -> N
     assert type(heard) is NodeHeldError
     assert heard.message == "?" + "x" * (MAX_TEXT_LENGTH - 1)
     assert heard.remedy == "caf?"
+
+
+@pytest.mark.parametrize(("told_s", "heard_s"), [(0, 0), (7, 7), (-3, 0), (1 << 40, MAX_RETRY_AFTER_S)])
+async def test_when_to_try_again_arrives_as_a_number(told_s: int, heard_s: int) -> None:
+    heard = await described(OverloadedError("The queue is full.", remedy="Try again later.", retry_after_s=told_s))
+    assert isinstance(heard, OverloadedError)
+    assert heard.retry_after_s == heard_s
+    assert str(heard) == "The queue is full. Try again later."
+
+
+def test_when_to_try_again_is_bounded_whatever_a_peer_says() -> None:
+    told = common_pb2.ErrorDetail(code="overloaded", message="Full.", retry_after_s=(1 << 32) - 1)
+    heard = error_from_detail(told)
+    assert isinstance(heard, OverloadedError)
+    assert heard.retry_after_s == MAX_RETRY_AFTER_S
+    other = error_from_detail(common_pb2.ErrorDetail(code="node_held", message="Held.", retry_after_s=5))
+    assert type(other) is NodeHeldError
 
 
 async def test_what_no_handler_expected_is_an_internal_error(caplog: pytest.LogCaptureFixture) -> None:
