@@ -15,6 +15,7 @@ from tests.bench.effort import FULL, QUICK, Effort
 from tests.bench.figures import Figures
 from tests.bench.models import MODELS, BenchModel
 from tests.bench.pair import running_pair
+from tests.bench.placement import Placement
 from tests.bench.report import print_report, write_json
 from tests.bench.this_machine import machine_facts
 from tests.lab.permission import why_no_lab
@@ -36,10 +37,17 @@ def chosen(text: str, known: Iterable[str]) -> list[str]:
 @click.option("--only", default=",".join(NAMES), show_default=True, help="The cases, with commas between.")
 @click.option("--quick", is_flag=True, help="Little work and few repetitions: to see that it works, not to quote.")
 @click.option("--repeats", type=click.IntRange(1), help="How often each case is repeated.")
-@click.option("--first-layers", type=click.IntRange(1), help="Layers of the first of two nodes; half if not given.")
+@click.option("--first-layers", type=click.IntRange(0), default=0, help="Layers of the first of two nodes; 0: half.")
+@click.option("--instructions", default="", help="The most that oneDNN uses of the processor, as AVX512_CORE_BF16.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write ratios, cases and machine to a file.")
 def main(
-    models: str, only: str, quick: bool, repeats: int | None, first_layers: int | None, json_path: Path | None
+    models: str,
+    only: str,
+    quick: bool,
+    repeats: int | None,
+    first_layers: int,
+    instructions: str,
+    json_path: Path | None,
 ) -> None:
     """Measure one node against two on this machine, each node on a core of its own, over 1 Gbit/s.
 
@@ -51,7 +59,8 @@ def main(
     effort = (QUICK if quick else FULL).with_repeats(repeats)
     if set(names) != {SIMULATED} and (reason := why_no_lab()):
         raise click.ClickException(f"{reason}.")
-    found = [figures for key in keys for figures in _measured(MODELS[key], names, effort, first_layers)]
+    placement = Placement(first_layers=first_layers, instructions=instructions)
+    found = [figures for key in keys for figures in _measured(MODELS[key], names, effort, placement)]
     if SIMULATED in names:
         _say(SIMULATED)
         found.append(simulated.measure(effort))
@@ -60,14 +69,14 @@ def main(
         write_json(found, machine_facts(), json_path)
 
 
-def _measured(model: BenchModel, names: list[str], effort: Effort, first_layers: int | None) -> list[Figures]:
+def _measured(model: BenchModel, names: list[str], effort: Effort, placement: Placement) -> list[Figures]:
     """What the cases of those names that are for `model` found."""
     cases = [case for case in CASES if case.name in names and model.key in case.models]
     if not cases:
         return []
     found = []
     _say(f"{model.key}: starting one node and two nodes")
-    with running_pair(model, first_layers) as pair:
+    with running_pair(model, placement) as pair:
         for case in cases:
             _say(f"{model.key}: {case.name}")
             found.append(case.measure(pair, effort))

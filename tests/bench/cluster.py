@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.bench import usage
 from tests.bench.models import BenchModel
+from tests.bench.placement import Placement
 from tests.bench.streams import Stream, streams_from_json
 from tests.lab.lab import Lab
 from tests.lab.machine import Machine
@@ -75,16 +76,17 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(model: BenchModel, nodes: int, first_layers: int | None = None) -> Iterator[Cluster]:
-    """A cluster of `nodes` nodes, each on a core of its own, that hold `model.shares` of the model."""
+def running_cluster(model: BenchModel, placement: Placement, nodes: int) -> Iterator[Cluster]:
+    """A cluster of `nodes` nodes, each on a core of its own, with the model placed on them."""
     names = NODE_NAMES[:nodes]
     path = model.fetch()
     with Lab(*names, DESK, rate_mbit=LINK_MBIT) as lab:
         for name in names:
             lab[name].give_model(path)
-        for node in [start_node(lab[name], cpu=core) for core, name in enumerate(names)]:
+        started = [start_node(lab[name], cpu=core, **placement.environment) for core, name in enumerate(names)]
+        for node in started:
             await_measured(node)
-        load_s = _start_coordinator(lab[DESK], path.name, model, model.shares(names, first_layers))
+        load_s = _start_coordinator(lab[DESK], path.name, model, placement.layers(model.layers, names))
         for machine in lab:
             usage.put_first(machine.pids())
         cluster = Cluster(lab, [lab[name] for name in names], load_s)

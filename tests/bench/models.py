@@ -23,15 +23,6 @@ class BenchModel:
         done = subprocess.run([script, self.key], stdout=subprocess.PIPE, text=True, check=True)
         return Path(done.stdout.splitlines()[-1])
 
-    def shares(self, nodes: tuple[str, ...], first_layers: int | None = None) -> str:
-        """The text for --layers that gives the first of two nodes `first_layers`, or each node its equal share."""
-        bounds = [self.layers * index // len(nodes) for index in range(len(nodes) + 1)]
-        if first_layers and len(nodes) == 2:
-            bounds[1] = first_layers
-        return ",".join(
-            f"{node}={first}-{end - 1}" for node, first, end in zip(nodes, bounds, bounds[1:], strict=False)
-        )
-
 
 MODELS = {
     model.key: model

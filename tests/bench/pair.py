@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests.bench.cluster import Cluster, running_cluster
 from tests.bench.models import BenchModel
+from tests.bench.placement import HALVES, Placement
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,10 +26,10 @@ class Pair:
 
 
 @contextmanager
-def running_pair(model: BenchModel, first_layers: int | None = None) -> Iterator[Pair]:
+def running_pair(model: BenchModel, placement: Placement = HALVES) -> Iterator[Pair]:
     """Both clusters for the time of the block."""
     with (
-        running_cluster(model, nodes=1) as one,
-        running_cluster(model, nodes=2, first_layers=first_layers) as two,
+        running_cluster(model, placement, nodes=1) as one,
+        running_cluster(model, placement, nodes=2) as two,
     ):
         yield Pair(model=model, one=one, two=two)
