@@ -37,7 +37,9 @@ def chosen(text: str, known: Iterable[str]) -> list[str]:
 @click.option("--only", default=",".join(NAMES), show_default=True, help="The cases, with commas between.")
 @click.option("--quick", is_flag=True, help="Little work and few repetitions: to see that it works, not to quote.")
 @click.option("--repeats", type=click.IntRange(1), help="How often each case is repeated.")
-@click.option("--first-layers", type=click.IntRange(0), default=0, help="Layers of the first of two nodes; 0: half.")
+@click.option(
+    "--first-layers", type=click.IntRange(0), default=0, help="Layers of the first of two nodes, if not as usual."
+)
 @click.option("--instructions", default="", help="The most that oneDNN uses of the processor, as AVX512_CORE_BF16.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write ratios, cases and machine to a file.")
 def main(

@@ -86,7 +86,7 @@ def running_cluster(model: BenchModel, placement: Placement, nodes: int) -> Iter
         started = [start_node(lab[name], cpu=core, **placement.environment) for core, name in enumerate(names)]
         for node in started:
             await_measured(node)
-        load_s = _start_coordinator(lab[DESK], path.name, model, placement.layers(model.layers, names))
+        load_s = _start_coordinator(lab[DESK], path.name, model, placement.layers(model, names))
         for machine in lab:
             usage.put_first(machine.pids())
         cluster = Cluster(lab, [lab[name] for name in names], load_s)

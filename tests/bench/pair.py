@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.bench.cluster import Cluster, running_cluster
 from tests.bench.models import BenchModel
-from tests.bench.placement import HALVES, Placement
+from tests.bench.placement import AS_USUAL, Placement
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class Pair:
 
 
 @contextmanager
-def running_pair(model: BenchModel, placement: Placement = HALVES) -> Iterator[Pair]:
+def running_pair(model: BenchModel, placement: Placement = AS_USUAL) -> Iterator[Pair]:
     """Both clusters for the time of the block."""
     with (
         running_cluster(model, placement, nodes=1) as one,

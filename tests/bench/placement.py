@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.bench.models import BenchModel
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """`first_layers` are those of the first of two nodes, 0 an equal share.
+    """`first_layers` are those of the first of two nodes, 0 as the model says.
 
     `instructions` bounds what oneDNN uses (its ONEDNN_MAX_CPU_ISA), empty is all that there is: a machine with matrix
     units can so stand for one without.
@@ -16,14 +18,12 @@ class Placement:
     first_layers: int = 0
     instructions: str = ""
 
-    def layers(self, count: int, nodes: tuple[str, ...]) -> str:
-        """The text for --layers that places `count` layers on `nodes`."""
-        bounds = [count * index // len(nodes) for index in range(len(nodes) + 1)]
-        if self.first_layers and len(nodes) == 2:
-            bounds[1] = self.first_layers
-        return ",".join(
-            f"{node}={first}-{end - 1}" for node, first, end in zip(nodes, bounds, bounds[1:], strict=False)
-        )
+    def layers(self, model: BenchModel, nodes: tuple[str, ...]) -> str:
+        """The text for --layers that places the model on one or two nodes."""
+        if len(nodes) == 1:
+            return f"{nodes[0]}=0-{model.layers - 1}"
+        first_layers = self.first_layers or model.first_layers
+        return f"{nodes[0]}=0-{first_layers - 1},{nodes[1]}={first_layers}-{model.layers - 1}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -31,4 +31,4 @@ class Placement:
         return {"ONEDNN_MAX_CPU_ISA": self.instructions} if self.instructions else {}
 
 
-HALVES = Placement()
+AS_USUAL = Placement()
