@@ -18,7 +18,7 @@ from tests.lab.machine import Machine
 from tests.lab.nodes import await_measured, start_node
 
 LINK_MBIT = 1_000
-NODE_NAMES = ("a", "b", "c", "d")
+NODE_NAMES = ("a", "b")
 DESK = "desk"
 COORDINATOR_PORT = 7400
 START_DEADLINE_S = 60.0
