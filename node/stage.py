@@ -1,7 +1,8 @@
 """A stage: some layers of a model in memory, obeying frames.
 
-Owns the weights and pages of its layers on one device. Keeps no state about sequences: a frame says where its
-rows are, what they read and where the product goes. Knows nothing of transports, plans or other stages.
+Owns the weights and pages of its layers on one device: those of the whole layers or, where a stage spans several
+devices, the part of one rank. Keeps no state about sequences: a frame says where its rows are, what they read and
+where the product goes. Knows nothing of transports, plans or other stages.
 
 Shapes: T rows, N rows that are sampled, C hidden, V vocabulary.
 """
@@ -11,73 +12,113 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from layerline.errors import ModelMismatchError, PlanInvalidError, StageFailedError
-from layerline.frames import Frame, SampledToken, Span, StageTiming, StepResult
+from layerline.frames import Frame, SampledToken, StageTiming, StepResult
 from layerline.models.card import ModelCard
+from layerline.models.shares import rank_shares
 from layerline.models.sizes import LOGITS_ROWS, stage_weights_bytes
 from layerline.plan import StageSpec
 from node.model.admission import check_frame
 from node.model.decoder import Decoder
+from node.model.drawing import Drawing
 from node.model.kv_pool import KVPool
-from node.model.sampler import draw
+from node.model.parallel import joined
 from node.model.step import Step
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
 from node.model.weights import Held, Progress, load_decoder
+from node.ranks.group import Alone, RankGroup
 
 
 class Stage:
-    """The layers that `spec` names, ready to compute."""
+    """The layers that `spec` names, ready to compute: all of them, or what this rank of `group` has of them."""
 
-    def __init__(self, card: ModelCard, spec: StageSpec, decoder: Decoder, pool: KVPool) -> None:
+    def __init__(
+        self,
+        card: ModelCard,
+        spec: StageSpec,
+        *,
+        decoder: Decoder,
+        pool: KVPool,
+        drawing: Drawing,
+        device: torch.device,
+    ) -> None:
         self._model = card.spec
         self._spec = spec
         self._decoder = decoder
         self._pool = pool
-        self._device = torch.device(spec.devices[0])
+        self._drawing = drawing
+        self._device = device
         self._windows = {card.spec.window_of(layer) for layer in range(spec.first_layer, spec.last_layer + 1)}
         self._is_first = spec.first_layer == 0
         self._is_last = spec.last_layer == card.spec.layers - 1
 
     @classmethod
-    def load(cls, card: ModelCard, path: Path, spec: StageSpec, progress: Progress) -> Stage:
-        """Loads the layers' weights, then allocates their pages.
+    def load(
+        cls,
+        card: ModelCard,
+        path: Path,
+        spec: StageSpec,
+        progress: Progress,
+        group: RankGroup = Alone(),  # noqa: B008  # it has no state
+    ) -> Stage:
+        """Loads the layers' weights, then allocates their pages; of a stage on several devices one rank's part of both.
 
         Raises PlanInvalidError for a spec that no stage can be, StageFailedError for a device that is not there,
         ModelMismatchError and ModelCorruptError for files that are not what `spec` or `card` say, and RuntimeError
         if the device is full.
         """
+        assert group.count == len(spec.devices), "a rank for each device"
         _check_spec(card, spec)
-        dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[0])
-        held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, dtype=dtype, device=device)
-        decoder = load_decoder(card, path, held, progress)
+        share = rank_shares(card.spec, group.count, spec.shares)[group.rank]
+        dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[group.rank])
         layers, slots = spec.last_layer - spec.first_layer + 1, spec.pages * spec.page_tokens
-        pool = KVPool.allocate(card.spec, layers, slots, spec.held_kv_dtype, dtype=dtype, device=device)
-        return cls(card, spec, decoder, pool)
+        held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, share=share, dtype=dtype, device=device)
+        decoder = load_decoder(card, path, held, progress)
+        pool = KVPool.allocate(decoder.spec, layers, slots, spec.held_kv_dtype, dtype=dtype, device=device)
+        if group.count > 1:
+            decoder = joined(decoder, share.vocabulary, group)
+        drawing = Drawing(share.vocabulary.start, group)
+        return cls(card, spec, decoder=decoder, pool=pool, drawing=drawing, device=device)
 
     @property
     def weights_bytes(self) -> int:
-        """Bytes of the weights."""
-        return stage_weights_bytes(self._model, self._spec.first_layer, self._spec.last_layer, self._spec.dtype)
+        """Bytes of the weights that this rank has."""
+        return stage_weights_bytes(self._decoder.spec, self._spec.first_layer, self._spec.last_layer, self._spec.dtype)
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of the pages."""
+        """Bytes of the pages that this rank has."""
         return self._pool.nbytes
 
     @torch.inference_mode()
     def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
         """Computes one step: the frame for the next stage or, from the last one, the tokens that were drawn.
 
-        `stage_index` is only what the step's timing is filed under. Raises ProtocolError for a frame that is not for
-        this stage, before anything is allocated, and StageFailedError if the logits are not numbers.
+        `stage_index` is only what the step's timing is filed under. Of several ranks this is for rank 0. Raises
+        ProtocolError for a frame that is not for this stage, before anything is allocated, and StageFailedError if the
+        logits are not numbers.
         """
         started_ns = time.perf_counter_ns()
+        x_TC = self._passed(frame)
+        product = self._product(frame, x_TC)
+        compute_us = (time.perf_counter_ns() - started_ns) // 1000
+        timings = (*frame.timings, StageTiming(stage_index=stage_index, compute_us=compute_us))
+        return dataclasses.replace(product, timings=timings)
+
+    @torch.inference_mode()
+    def follow(self, frame: Frame) -> None:
+        """Does the part of the same step that another rank than 0 has; raises what `run` raises there."""
+        x_TC = self._passed(frame)
+        if self._is_last:
+            self._sample(frame, x_TC)
+
+    def _passed(self, frame: Frame) -> Tensor:
+        """The residual of the frame's rows after the layers."""
         check_frame(frame, self._spec, self._model)
         x_TC = tensor_from_bytes(frame.tensor, self._device)
         if self._is_first:
@@ -90,33 +131,21 @@ class Stage:
             device=self._device,
         )
         self._decoder.layers_(x_TC, step, self._pool)
-        product = self._product(frame, x_TC)
-        compute_us = (time.perf_counter_ns() - started_ns) // 1000
-        timings = (*frame.timings, StageTiming(stage_index=stage_index, compute_us=compute_us))
-        return dataclasses.replace(product, timings=timings)
+        return x_TC
 
     def _product(self, frame: Frame, x_TC: Tensor) -> Frame | StepResult:
         if not self._is_last:
             return dataclasses.replace(frame, tensor=bytes_from_tensor(x_TC))
         return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(self._sample(frame, x_TC)))
 
-    def _sample(self, frame: Frame, x_TC: Tensor) -> Iterator[SampledToken]:
+    def _sample(self, frame: Frame, x_TC: Tensor) -> list[SampledToken]:
         """Draws after the last row of each span that asks for it; logits of other rows are never computed."""
         ends = itertools.accumulate(span.count for span in frame.spans)
         wanted = [(end - 1, span) for end, span in zip(ends, frame.spans, strict=True) if span.sampling]
-        for first in range(0, len(wanted), LOGITS_ROWS):
-            block = wanted[first : first + LOGITS_ROWS]
-            x_NC = x_TC[[row for row, _ in block]]
-            logits_NV = self._decoder.logits(x_NC).cpu()
-            for logits_V, (_, span) in zip(logits_NV, block, strict=True):
-                yield _drawn(logits_V.float(), span)
-
-
-def _drawn(logits_V: Tensor, span: Span) -> SampledToken:
-    assert span.sampling is not None, "only spans that ask for a token come here"
-    token_id = draw(logits_V.numpy(), span.sampling, span.start + span.count)
-    logits = bytes_from_tensor(logits_V) if span.sampling.return_logits else None
-    return SampledToken(sequence=span.sequence, token_id=token_id, logits=logits)
+        blocks = (wanted[first : first + LOGITS_ROWS] for first in range(0, len(wanted), LOGITS_ROWS))
+        return self._drawing.after(
+            (self._decoder.logits(x_TC[[row for row, _ in block]]), [span for _, span in block]) for block in blocks
+        )
 
 
 def _check_spec(card: ModelCard, spec: StageSpec) -> None:
@@ -126,15 +155,14 @@ def _check_spec(card: ModelCard, spec: StageSpec) -> None:
     if spec.last_layer >= card.spec.layers:
         message = f"Layer {spec.last_layer} of {card.name} was asked for, which has {card.spec.layers} layers."
         raise PlanInvalidError(message, remedy="Plan again.")
-    if len(spec.devices) > 1:
-        message = f"One stage cannot yet span several devices ({', '.join(spec.devices)})."
-        raise PlanInvalidError(message, remedy="Give the node one device with --device.")
 
 
 def _device(name: str) -> torch.device:
     kind, _, index = name.partition(":")
-    visible = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    visible = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     known = index.isdecimal() if index else kind == name
+    if known and kind == "cpu":
+        return torch.device(kind)  # the ranks of a CPU are numbered, but torch knows only the one
     if not known or int(index or 0) >= visible.get(kind, 0):
         message = f"Device {name} is not there for torch {torch.__version__}."
         raise StageFailedError(message, remedy="Give the node another --device, or install torch for this one.")

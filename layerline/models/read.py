@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard, TensorEntry
-from layerline.models.storage import stored_bytes, to_float32
+from layerline.models.storage import columns_to_float32, stored_bytes
 
 REMEDY = "Leave model files alone while they are in use; try again, or fetch the model anew."
 
@@ -33,11 +33,13 @@ class TensorReader:
         self._path = path
         self._card = card
         self._mappings: dict[str, mmap.mmap] = {}
+        self._versions: dict[str, tuple[int, int, int]] = {}
         self._files = ExitStack()
 
     def __enter__(self) -> TensorReader:
         with ExitStack() as opening:
             for file in sorted({entry.file for entry in self._card.tensors}):
+                self._versions[file] = self._version(file)
                 self._mappings[file] = opening.enter_context(_mapped(self._file_path(file)))
             self._check_sizes()
             self._files = opening.pop_all()
@@ -49,47 +51,59 @@ class TensorReader:
         self._mappings.clear()
         self._files.close()
 
-    def blocks(self, entry: TensorEntry, rows_per_block: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    def blocks(
+        self, entry: TensorEntry, rows_per_block: int, rows: range | None = None, columns: range | None = None
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Yields (first_row, float32 array [rows, ...]) in order; each array is fresh, writable, and yours.
 
-        Every storage type becomes float32 without loss. A 2-D tensor comes in blocks of `rows_per_block`
-        rows, a 1-D one whole. Rows in GGUF-llama order (`rope_pairs`) are put back, and come in whole heads.
-        The numbers may be trusted once the iterator is exhausted: only then has the tensor's hash been seen.
+        Every storage type becomes float32 without loss. A 2-D tensor comes in blocks of `rows_per_block` rows, a 1-D
+        one whole. Of `rows` and `columns`, if given, only those come, the first of `rows` as row 0; of a 2-D tensor
+        nothing else is read but what shares a block of its storage with them. Rows in GGUF-llama order (`rope_pairs`)
+        are put back, and come in whole heads; `rows` must be whole heads then, too.
 
-        Raises ModelCorruptError if the bytes are not those that were indexed.
+        The numbers may be trusted once the iterator is exhausted. Only then has the tensor's hash been seen or, of one
+        that was read in part, that nobody has written to its file since it was opened. Raises ModelCorruptError if the
+        bytes are not those that were indexed.
         """
         assert rows_per_block > 0
-        row_count = entry.shape[0]
-        block_rows = self._block_rows(entry, rows_per_block)
-        row_bytes = entry.nbytes // row_count
         if entry.nbytes != stored_bytes(entry.storage, entry.shape):
             raise _changed(entry, "its size does not go with its shape")
+        every_row, every_column = range(entry.shape[0]), range(entry.shape[-1])
+        rows, columns = rows or every_row, columns or every_column
+        if len(entry.shape) == 1:
+            yield 0, self._vector(entry)[rows.start : rows.stop]
+            return
+        digest = hashlib.sha256() if rows == every_row and columns == every_column else None
+        for first_row in range(rows.start, rows.stop, self._block_rows(entry, rows_per_block)):
+            block = range(first_row, min(first_row + self._block_rows(entry, rows_per_block), rows.stop))
+            yield first_row - rows.start, self._in_order(entry, self._read(entry, block, columns, digest))
+        self._check_unchanged(entry, digest)
+
+    def _vector(self, entry: TensorEntry) -> NDArray[np.float32]:
         digest = hashlib.sha256()
-        for first_row in range(0, row_count, block_rows):
-            rows = min(block_rows, row_count - first_row)
-            offset = entry.offset + first_row * row_bytes
-            numbers = self._read(entry, offset, (rows, *entry.shape[1:]), rows * row_bytes, digest)
-            yield first_row, self._in_order(entry, numbers)
-        if digest.hexdigest() != entry.sha256:
-            raise _changed(entry, "its hash is another")
+        numbers = self._read(entry, range(1), range(entry.shape[0]), digest)
+        self._check_unchanged(entry, digest)
+        return numbers.reshape(-1)
 
     def _block_rows(self, entry: TensorEntry, rows_per_block: int) -> int:
-        if len(entry.shape) == 1:
-            return entry.shape[0]
         if not entry.rope_pairs:
             return rows_per_block
         head_dim = self._card.spec.head_dim
         return max(head_dim, rows_per_block // head_dim * head_dim)
 
     def _read(
-        self, entry: TensorEntry, offset: int, shape: tuple[int, ...], nbytes: int, digest: hashlib._Hash
+        self, entry: TensorEntry, rows: range, columns: range, digest: hashlib._Hash | None
     ) -> NDArray[np.float32]:
+        """Those rows [rows, columns]; of a 1-D tensor row 0 is all there is."""
         mapping = self._mappings[entry.file]
+        row_bytes = stored_bytes(entry.storage, entry.shape[-1:])
+        offset, nbytes = entry.offset + rows.start * row_bytes, len(rows) * row_bytes
         if mapping.size() < offset + nbytes:
             raise _changed(entry, "its file is shorter")
         with memoryview(mapping) as whole, whole[offset : offset + nbytes] as stored:
-            digest.update(stored)
-            numbers = to_float32(entry.storage, np.frombuffer(stored, np.uint8), shape)
+            if digest is not None:
+                digest.update(stored)
+            numbers = columns_to_float32(entry.storage, np.frombuffer(stored, np.uint8).reshape(len(rows), -1), columns)
         _drop_pages(mapping, offset, nbytes)
         return numbers
 
@@ -103,6 +117,21 @@ class TensorReader:
 
     def _file_path(self, file: str) -> Path:
         return self._path / file if self._card.container == "safetensors" else self._path
+
+    def _check_unchanged(self, entry: TensorEntry, digest: hashlib._Hash | None) -> None:
+        """By the hash of all its bytes, or else by the time at which its file was last written to."""
+        if digest is not None and digest.hexdigest() != entry.sha256:
+            raise _changed(entry, "its hash is another")
+        if digest is None and self._version(entry.file) != self._versions[entry.file]:
+            raise _changed(entry, "its file was written to")
+
+    def _version(self, file: str) -> tuple[int, int, int]:
+        path = self._file_path(file)
+        try:
+            stat = path.stat()
+        except OSError as error:
+            raise ModelCorruptError(f"{path} cannot be read: {error}.", remedy=REMEDY) from error
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def _check_sizes(self) -> None:
         for entry in self._card.tensors:

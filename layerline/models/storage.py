@@ -39,3 +39,16 @@ def to_float32(storage: str, stored: NDArray[np.uint8], shape: tuple[int, ...]) 
     rows = stored.reshape(math.prod(shape[:-1]), -1)
     numbers: NDArray[np.float32] = dequantize(rows, GGMLQuantizationType[storage])
     return numbers.reshape(shape)
+
+
+def columns_to_float32(storage: str, rows: NDArray[np.uint8], columns: range) -> NDArray[np.float32]:
+    """Those columns of stored rows [rows, bytes] as a fresh, writable, C-contiguous float32 array [rows, columns].
+
+    Nothing is looked at but the whole blocks of `storage` that hold them.
+    """
+    block_numbers, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[storage]]
+    first, end = columns.start // block_numbers, -(-columns.stop // block_numbers)
+    blocks = np.ascontiguousarray(rows[:, first * block_bytes : end * block_bytes]).reshape(-1)
+    numbers = to_float32(storage, blocks, (len(rows), (end - first) * block_numbers))
+    skipped = columns.start - first * block_numbers
+    return np.ascontiguousarray(numbers[:, skipped : skipped + len(columns)])

@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from layerline.models.spec import ModelSpec
 from node.model.attention import AttentionPass, attend
+from node.model.embedding import Embedding
 from node.model.kv_pool import KVPool, LayerPool
 from node.model.linear import Linear
 from node.model.norm import Norm
@@ -50,50 +51,41 @@ class Output:
     matrix: Linear
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Decoder:
     """Neighbouring layers of a model, and those of its ends that belong to them."""
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        *,
-        layers: Sequence[Layer],
-        embedding_VC: Tensor | None,
-        output: Output | None,
-        rope: Rope,
-        attend_pass: AttentionPass,
-    ) -> None:
-        self._spec = spec
-        self._layers = layers
-        self._embedding_VC = embedding_VC
-        self._output = output
-        self._rope = rope
-        self._attend_pass = attend_pass
+    spec: ModelSpec
+    layers: Sequence[Layer]
+    embedding: Embedding | None
+    output: Output | None
+    rope: Rope
+    attend_pass: AttentionPass
 
     def embed(self, ids_T: Tensor) -> Tensor:
         """The first residual [T, C] of token ids; only where the first layer is."""
-        assert self._embedding_VC is not None, "this stage has no embedding"
-        return functional.embedding(ids_T, self._embedding_VC)
+        assert self.embedding is not None, "this stage has no embedding"
+        return self.embedding(ids_T)
 
     def layers_(self, x_TC: Tensor, step: Step, pool: KVPool) -> None:
         """Passes the residual through the layers in place, writing the rows' keys and values to the pool."""
-        turns_T1P = self._rope.turns_at(step.positions_T)
-        for layer, layer_pool in zip(self._layers, pool.layers, strict=True):
+        turns_T1P = self.rope.turns_at(step.positions_T)
+        for layer, layer_pool in zip(self.layers, pool.layers, strict=True):
             x_TC += self._attention(layer, layer.attention_norm(x_TC), turns_T1P, step, layer_pool)
             x_TC += _feed_forward(layer, layer.ffn_norm(x_TC))
 
     def logits(self, x_TC: Tensor) -> Tensor:
         """Logits [T, V] of rows that have passed the last layer, in the dtype of the stage; only where that is."""
-        assert self._output is not None, "this stage has no output"
-        return self._output.matrix(self._output.norm(x_TC))
+        assert self.output is not None, "this stage has no output"
+        return self.output.matrix(self.output.norm(x_TC))
 
     def _attention(self, layer: Layer, normed_TC: Tensor, turns_T1P: Tensor, step: Step, pool: LayerPool) -> Tensor:
-        heads, kv_heads, head_dim = self._spec.heads, self._spec.kv_heads, self._spec.head_dim
+        heads, kv_heads, head_dim = self.spec.heads, self.spec.kv_heads, self.spec.head_dim
         qkv_TND = layer.qkv(normed_TC).view(-1, heads + 2 * kv_heads, head_dim)
         turn_(qkv_TND.narrow(1, 0, heads + kv_heads), turns_T1P)
         pool.write(step.slots_T, qkv_TND.narrow(1, heads, 2 * kv_heads).view(-1, 2, kv_heads, head_dim))
         q_TKGD = qkv_TND.narrow(1, 0, heads).view(-1, kv_heads, heads // kv_heads, head_dim)
-        out_TKGD = attend(self._attend_pass, q_TKGD, pool, step.groups[layer.window_tokens])
+        out_TKGD = attend(self.attend_pass, q_TKGD, pool, step.groups[layer.window_tokens])
         return layer.attention_output(out_TKGD.flatten(1))
 
 

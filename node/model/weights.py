@@ -1,6 +1,7 @@
 """Loading a stage: from the model's files straight into the matrices it computes with.
 
-Owns which tensors a stage holds and how those that are multiplied together lie in one matrix. Every block of
+Owns which tensors a stage holds, of each only the part that this rank has, and how those that are multiplied together
+lie in one matrix. Every block of
 rows is converted into its place as it is read, so that beside what is held there is never more than a block a
 thread, and one matrix a thread while it is packed. Knows neither containers nor quantisation.
 
@@ -24,12 +25,15 @@ from torch import Tensor
 from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard
 from layerline.models.read import TensorReader
+from layerline.models.shares import RankShare
 from layerline.models.sizes import stage_weights_bytes
 from node.model.attention import attention_pass
 from node.model.decoder import Decoder, Layer, Output
+from node.model.embedding import PlainEmbedding
 from node.model.linear import Linear, owned_linear, shared_linear
 from node.model.norm import Norm
 from node.model.rope import Rope, pair_
+from node.model.sides import Side, Sides
 
 BLOCK_NUMBERS = 1 << 20  # 4 MiB of float32 a block: large enough for numpy, small beside any matrix
 LOADING_THREADS = 2
@@ -39,10 +43,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Held:
-    """What is loaded: layers first_layer..last_layer in `dtype` on `device`."""
+    """What is loaded: of layers first_layer..last_layer the part `share`, in `dtype` on `device`."""
 
     first_layer: int
     last_layer: int
+    share: RankShare
     dtype: torch.dtype
     device: torch.device
 
@@ -50,7 +55,8 @@ class Held:
 def load_decoder(card: ModelCard, path: Path, held: Held, progress: Progress) -> Decoder:
     """The decoder of those layers; embedding and output only where the model's first and last layer are.
 
-    Raises ModelCorruptError if a tensor is missing, has another shape, or its bytes have changed.
+    The decoder of a part is that of the smaller model which the part is. Raises ModelCorruptError if a tensor is
+    missing, has another shape, or its bytes have changed.
     """
     with TensorReader(path, card) as reader, torch.inference_mode():
         decoder = _StageLoader(card, reader, held, progress).load()
@@ -63,29 +69,31 @@ class _StageLoader:
 
     def __init__(self, card: ModelCard, reader: TensorReader, held: Held, progress: Progress) -> None:
         self._card = card
-        self._spec = card.spec
+        self._part = held.share.part_of(card.spec)
+        self._sides = Sides.of(card.spec, held.share)
         self._reader = reader
         self._held = held
         self._progress = progress
         self._progress_lock = Lock()
         self._done_bytes = 0
         dtype = str(held.dtype).removeprefix("torch.")
-        self._total_bytes = stage_weights_bytes(card.spec, held.first_layer, held.last_layer, dtype)
+        self._total_bytes = stage_weights_bytes(self._part, held.first_layer, held.last_layer, dtype)
 
     def load(self) -> Decoder:
         """The largest matrices come first, so that packing them needs no memory beyond what the stage takes."""
-        spec, held = self._spec, self._held
+        part, held = self._part, self._held
         with ThreadPoolExecutor(LOADING_THREADS, "load") as threads:
             embedding = threads.submit(self._embedding)
             output = threads.submit(self._own_output)
             layers = [threads.submit(self._layer, n) for n in range(held.first_layer, held.last_layer + 1)]
             _wait_for([embedding, output, *layers])
+        embedding_VC = embedding.result()
         return Decoder(
-            spec,
+            spec=part,
             layers=[layer.result() for layer in layers],
-            embedding_VC=embedding.result(),
-            output=self._output(output.result(), embedding.result()),
-            rope=Rope.of(spec.rope, spec.head_dim, held.device),
+            embedding=None if embedding_VC is None else PlainEmbedding(embedding_VC),
+            output=self._output(output.result(), embedding_VC),
+            rope=Rope.of(part.rope, part.head_dim, held.device),
             attend_pass=attention_pass(held.device),
         )
 
@@ -95,21 +103,21 @@ class _StageLoader:
 
     @property
     def _has_last(self) -> bool:
-        return self._held.last_layer == self._spec.layers - 1
+        return self._held.last_layer == self._part.layers - 1
 
     @torch.inference_mode()
     def _embedding(self) -> Tensor | None:
         if not self._has_first:
             return None
-        return self._matrix(["embedding"], [self._spec.vocabulary], self._spec.hidden)
+        return self._matrix(["embedding"], [self._sides.vocabulary], self._sides.hidden)
 
     @torch.inference_mode()
     def _own_output(self) -> Linear | None:
         """The output matrix, unless it is that of the embedding which this stage has as well."""
-        if not self._has_last or (self._has_first and self._spec.tied_output):
+        if not self._has_last or (self._has_first and self._part.tied_output):
             return None
-        name = "embedding" if self._spec.tied_output else "output"
-        return owned_linear(self._matrix([name], [self._spec.vocabulary], self._spec.hidden))
+        name = "embedding" if self._part.tied_output else "output"
+        return owned_linear(self._matrix([name], [self._sides.vocabulary], self._sides.hidden))
 
     def _output(self, own: Linear | None, embedding_VC: Tensor | None) -> Output | None:
         if not self._has_last:
@@ -121,10 +129,10 @@ class _StageLoader:
 
     @torch.inference_mode()
     def _layer(self, index: int) -> Layer:
-        spec, prefix = self._spec, f"layers.{index}."
-        gate_up_OI = self._matrix([prefix + "gate", prefix + "up"], [spec.intermediate] * 2, spec.hidden)
-        down_OI = self._matrix([prefix + "down"], [spec.hidden], spec.intermediate)
-        output_OI = self._matrix([prefix + "attention_output"], [spec.hidden], spec.heads * spec.head_dim)
+        sides, prefix = self._sides, f"layers.{index}."
+        gate_up_OI = self._matrix([prefix + "gate", prefix + "up"], [sides.feed_forward] * 2, sides.hidden)
+        down_OI = self._matrix([prefix + "down"], [sides.hidden], sides.feed_forward)
+        output_OI = self._matrix([prefix + "attention_output"], [sides.hidden], sides.queries)
         return Layer(
             attention_norm=self._norm(prefix + "attention_norm"),
             qkv=self._qkv(prefix),
@@ -132,48 +140,50 @@ class _StageLoader:
             ffn_norm=self._norm(prefix + "ffn_norm"),
             gate_up=owned_linear(gate_up_OI),
             down=owned_linear(down_OI),
-            window_tokens=spec.window_of(index),
+            window_tokens=self._part.window_of(index),
         )
 
     def _qkv(self, prefix: str) -> Linear:
-        spec = self._spec
-        q_size, kv_size = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
-        names, sizes = [prefix + "q", prefix + "k", prefix + "v"], [q_size, kv_size, kv_size]
-        weight_OI = self._matrix(names, sizes, spec.hidden)
-        pair_(weight_OI[: q_size + kv_size], spec.head_dim)
-        if not spec.qkv_bias:
+        queries, keys, head_dim = self._sides.queries, self._sides.keys, self._part.head_dim
+        names, outputs = [prefix + "q", prefix + "k", prefix + "v"], [queries, keys, keys]
+        turned = len(queries.part) + len(keys.part)
+        weight_OI = self._matrix(names, outputs, self._sides.hidden)
+        pair_(weight_OI[:turned], head_dim)
+        if not self._part.qkv_bias:
             return owned_linear(weight_OI)
-        bias_O = self._vector([f"{name}_bias" for name in names], sizes)
-        pair_(bias_O[: q_size + kv_size], spec.head_dim)
+        bias_O = self._vector([f"{name}_bias" for name in names], outputs)
+        pair_(bias_O[:turned], head_dim)
         return owned_linear(weight_OI, bias_O)
 
     def _norm(self, name: str) -> Norm:
-        return Norm(self._vector([name], [self._spec.hidden]), self._spec.norm_epsilon)
+        return Norm(self._vector([name], [self._sides.hidden]), self._part.norm_epsilon)
 
-    def _matrix(self, names: list[str], outputs: list[int], inputs: int) -> Tensor:
-        """The named tensors as one matrix [sum(outputs), inputs], below each other."""
-        weight_OI = self._empty(sum(outputs), inputs)
-        for name, part_OI in zip(names, torch.split(weight_OI, outputs), strict=True):
-            self._fill(name, part_OI)
+    def _matrix(self, names: list[str], outputs: list[Side], inputs: Side) -> Tensor:
+        """The named tensors as one matrix, below each other: of each the rows and columns that are held."""
+        sizes = [len(side.part) for side in outputs]
+        weight_OI = self._empty(sum(sizes), len(inputs.part))
+        for name, side, part_OI in zip(names, outputs, torch.split(weight_OI, sizes), strict=True):
+            self._fill(name, part_OI, side, inputs)
         return weight_OI
 
-    def _vector(self, names: list[str], sizes: list[int]) -> Tensor:
+    def _vector(self, names: list[str], sides: list[Side]) -> Tensor:
+        sizes = [len(side.part) for side in sides]
         vector = self._empty(sum(sizes))
-        for name, part in zip(names, torch.split(vector, sizes), strict=True):
-            self._fill(name, part)
+        for name, side, part in zip(names, sides, torch.split(vector, sizes), strict=True):
+            self._fill(name, part, side)
         return vector
 
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=self._held.dtype, device=self._held.device)
 
-    def _fill(self, name: str, place: Tensor) -> None:
-        entry = self._card.tensor(name)
+    def _fill(self, name: str, place: Tensor, *sides: Side) -> None:
+        entry, shape = self._card.tensor(name), tuple(side.length for side in sides)
         if entry is None:
             raise self._corrupt(f"has no tensor {name}")
-        if entry.shape != tuple(place.shape):
-            raise self._corrupt(f"has tensor {name} with shape {entry.shape}, not {tuple(place.shape)}")
+        if entry.shape != shape:
+            raise self._corrupt(f"has tensor {name} with shape {entry.shape}, not {shape}")
         rows_per_block = max(1, BLOCK_NUMBERS // entry.shape[-1])
-        for first_row, numbers in self._reader.blocks(entry, rows_per_block):
+        for first_row, numbers in self._reader.blocks(entry, rows_per_block, *(side.part for side in sides)):
             rows = place[first_row : first_row + len(numbers)]
             rows.copy_(torch.from_numpy(numbers))
             self._report(rows.nbytes)

@@ -82,6 +82,6 @@ class NcclGroup:
 def _typed(rank: int, devices: Sequence[str]) -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:
+    except dist.DistError as error:
         message = f"Rank {rank} ({devices[rank]}) of the stage cannot reach the others: {error}."
         raise StageFailedError(message, remedy=REMEDY) from error

@@ -80,11 +80,9 @@ def test_specs_that_no_stage_can_be(stored: StoredModel) -> None:
         stored.stage(digest="other")
     with pytest.raises(PlanInvalidError, match=r"Layer 4 .* has 4 layers"):
         stored.stage(2, 4)
-    with pytest.raises(PlanInvalidError, match=r"several devices \(cuda:0, cuda:1\)"):
-        stored.stage(devices=("cuda:0", "cuda:1"))
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "cuda:x", "cpu:", "tpu", "cpu:1"])
+@pytest.mark.parametrize("device", ["cuda:99", "cuda:x", "cpu:", "tpu", "cpu:x"])
 def test_a_device_that_is_not_there(stored: StoredModel, device: str) -> None:
     with pytest.raises(StageFailedError, match=f"Device {device} is not there"):
         stored.stage(devices=(device,))

@@ -1,0 +1,93 @@
+"""The tokens after the rows of a step: drawn on rank 0, while each rank has the logits of its part of the vocabulary.
+
+Owns what is brought together for it. Where only the likeliest token counts each rank's likeliest will do; for anything
+else it is all logits of the row, which a group of one has anyway. How a token is drawn is the sampler's business.
+
+Shapes: N rows, V the tokens of this rank, R ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from layerline.errors import StageFailedError
+from layerline.frames import SampledToken, Sampling, Span
+from node.model.sampler import draw
+from node.model.tensors import bytes_from_tensor
+from node.ranks.group import RankGroup
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Candidates:
+    """The tokens that may be drawn after a row."""
+
+    logits: Tensor  # float32, on the CPU
+    ids: Tensor | None = None  # of the candidates; None: they are the vocabulary
+
+
+class Drawing:
+    """Draws for the ranks of `group`; this one has the logits of the tokens from `first_id` on."""
+
+    def __init__(self, first_id: int, group: RankGroup) -> None:
+        self._first_id = first_id
+        self._group = group
+
+    def after(self, blocks: Iterable[tuple[Tensor, Sequence[Span]]]) -> list[SampledToken]:
+        """The tokens after the rows of blocks of (this rank's logits [N, V], a span that asks for each); in order.
+
+        To be called on every rank; only rank 0 gets any. Raises StageFailedError if logits are not numbers, but only
+        after the last block: the other ranks, who do not know, take part in them all.
+        """
+        drawn: list[SampledToken] = []
+        failure: StageFailedError | None = None
+        for logits_NV, spans in blocks:
+            candidates = self._candidates(logits_NV, spans)
+            try:
+                drawn.extend(_drawn(row, span) for row, span in zip(candidates, spans, strict=False))
+            except StageFailedError as error:
+                failure = failure or error
+        if failure:
+            raise failure
+        return drawn
+
+    def _candidates(self, logits_NV: Tensor, spans: Sequence[Span]) -> list[_Candidates]:
+        """Those of each row; none on other ranks than 0."""
+        if self._group.count == 1:
+            return [_Candidates(logits=logits_V.float()) for logits_V in logits_NV.cpu()]
+        greedy = [row for row, span in enumerate(spans) if _likeliest_will_do(span.sampling)]
+        others = [row for row, span in enumerate(spans) if not _likeliest_will_do(span.sampling)]
+        candidates = self._likeliest(logits_NV[greedy]) if greedy else []
+        candidates += self._all(logits_NV[others]) if others else []
+        by_row = dict(zip([*greedy, *others], candidates, strict=False))
+        return [by_row[row] for row in sorted(by_row)]
+
+    def _likeliest(self, logits_NV: Tensor) -> list[_Candidates]:
+        """Of each rank its likeliest token, of equals the first; ids are below 2**24, so that float32 has them all."""
+        most_N, places_N = logits_NV.float().max(dim=1)
+        parts = self._group.gather(torch.stack([most_N, (places_N + self._first_id).float()], dim=1))
+        if parts is None:
+            return []
+        best_2NR = torch.stack(parts, dim=2).permute(1, 0, 2).cpu()
+        return [_Candidates(logits=logits_R, ids=ids_R) for logits_R, ids_R in zip(*best_2NR, strict=True)]
+
+    def _all(self, logits_NV: Tensor) -> list[_Candidates]:
+        parts = self._group.gather(logits_NV)
+        return [] if parts is None else [_Candidates(logits=row.float()) for row in torch.cat(parts, dim=1).cpu()]
+
+
+def _likeliest_will_do(sampling: Sampling | None) -> bool:
+    assert sampling is not None, "only spans that ask for a token come here"
+    changed = sampling.repetition_penalty != 1.0 and bool(sampling.penalised)
+    return sampling.temperature == 0.0 and not changed and not sampling.return_logits
+
+
+def _drawn(candidates: _Candidates, span: Span) -> SampledToken:
+    assert span.sampling is not None, "only spans that ask for a token come here"
+    place = draw(candidates.logits.numpy(), span.sampling, span.start + span.count)
+    token_id = place if candidates.ids is None else int(candidates.ids[place])
+    logits = bytes_from_tensor(candidates.logits) if span.sampling.return_logits else None
+    return SampledToken(sequence=span.sequence, token_id=token_id, logits=logits)
