@@ -49,7 +49,9 @@ class Serving:
 
     def start(self, ring: Ring) -> Engine:
         """The engine that drives this model over `ring`."""
-        self._engine = Engine(Scheduler(_capacity(self.plan)), ring, Recorder(self._route), on_broken=self.hear)
+        self._engine = Engine(
+            Scheduler(_capacity(self.plan, self.card)), ring, Recorder(self._route), on_broken=self.hear
+        )
         return self._engine
 
     def hear(self, error: LayerlineError) -> None:
@@ -124,7 +126,7 @@ async def serving(
         await ended(tokenizer)
 
 
-def _capacity(plan: Plan) -> Capacity:
+def _capacity(plan: Plan, card: ModelCard) -> Capacity:
     spec = plan.stages[0].spec
     return Capacity(
         pages=spec.pages,
@@ -134,4 +136,5 @@ def _capacity(plan: Plan) -> Capacity:
         context_tokens=plan.context_tokens,
         max_in_flight=len(plan.stages),
         max_waiting=MAX_WAITING,
+        reach_tokens=card.spec.reach_tokens,
     )

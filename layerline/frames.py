@@ -61,17 +61,22 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """Neighbouring rows of one sequence, and every page of that sequence up to the last of them, in order."""
+    """Neighbouring rows of one sequence, and the pages of that sequence up to the last of them, in order.
+
+    Of a model whose every layer has a window the first pages are left out once no row reads them any more.
+    """
 
     sequence: int
     start: int  # position of the first row
     count: int
     pages: tuple[PageRun, ...]
+    skipped_pages: int = 0  # how many of the sequence come before `pages`
     sampling: Sampling | None = None  # set: draw a token from the last row
 
     def __post_init__(self) -> None:
         require(self.start >= 0 and 0 < self.count <= MAX_ROWS, "span out of range")
         require(self.start + self.count <= MAX_POSITIONS, "span out of range")
+        require(0 <= self.skipped_pages < MAX_POSITIONS, "skipped pages out of range")
         require(len(self.pages) > 0, "a span needs pages")
 
 

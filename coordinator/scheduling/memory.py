@@ -9,6 +9,11 @@ with pages for its log and `open_ended_tokens` more, which hold most answers who
 has used them. Where none is free, cached pages are evicted; where none is cached either, growth fails and the
 scheduler preempts the youngest sequence.
 
+Where every layer of the model has a window, a sequence gives back the pages that no further row of it reads, and gets
+as many for the rows to come, so that it never has more than `Capacity.sequence_pages`. It does so when its next rows
+are about to go out: steps pass every stage in order, so the next one may write where those in flight still read. A page
+that it shared does not become free, so here even a sequence with a limit may have to wait for another.
+
 While a prompt is prefilled, its whole pages are offered to the tree as their steps come back. The next page to come is
 **promised**: a sequence whose prompt goes on with it waits, for computing it twice would be no faster. So many answers
 to one prompt (forks) prefill it once, as do a hundred requests with one long preamble. The pages of an answer
@@ -26,8 +31,9 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from typing import Literal
 
-from coordinator.scheduling.pages import PagePool, count_pages, pages_between, runs_of
-from coordinator.scheduling.prefix_tree import Branch, PageKey, PrefixTree
+from coordinator.scheduling.capacity import Capacity
+from coordinator.scheduling.pages import PagePool, pages_between, runs_of
+from coordinator.scheduling.prefix_tree import Branch, Match, PageKey, PrefixTree
 from coordinator.scheduling.sequence import Sequence, SequenceRequest
 from layerline.errors import PromptTooLongError, RequestError
 from layerline.frames import PageRun
@@ -44,19 +50,21 @@ class _Share:
     branch: Branch
     pages: int
     promise: Promise | None = None
-    contested: bool = False  # the tree has other pages for the tokens that come next
+    parted: bool = False  # it goes on by itself: what comes next is in the tree already, or it has left `branch` behind
 
 
 class Memory:
     """A page pool, the tree of prefixes in it, and the rule by which sequences get pages."""
 
-    def __init__(self, pool: PagePool, *, context_tokens: int, open_ended_tokens: int) -> None:
+    def __init__(self, pool: PagePool, capacity: Capacity) -> None:
         self.pool = pool
-        self.tree = PrefixTree(pool)
+        self.tree = PrefixTree(pool, capacity.reach_pages)
         self.lookup_tokens = 0  # tokens of all logs that were admitted
         self.hit_tokens = 0  # those of them that were in the tree
-        self._context_tokens = context_tokens
-        self._open_ended_tokens = open_ended_tokens
+        self._context_tokens = capacity.context_tokens
+        self._open_ended_tokens = capacity.open_ended_tokens
+        self._reach_tokens = capacity.reach_tokens
+        self._sequence_pages = capacity.sequence_pages
         self._shares: dict[int, _Share] = {}
         self._promises: set[Promise] = set()
         self._awaited: dict[int, Promise] = {}  # by waiting sequence
@@ -77,6 +85,8 @@ class Memory:
                 remedy="Shorten the prompt, or ask for a longer context (--context), if the model knows one.",
             )
         most_tokens = min(request.max_tokens or self._context_tokens, self._context_tokens - prompt_tokens)
+        if self.pool.pages >= self._sequence_pages:
+            return most_tokens
         fitting_tokens = self.pool.tokens - prompt_tokens + 1
         if fitting_tokens < (most_tokens if request.max_tokens else 1):
             raise self._never_fits(request, most_tokens if request.max_tokens else 1)
@@ -90,16 +100,16 @@ class Memory:
             return "no room"
         keys = self._keys(sequence.tokens)
         match = self.tree.match(keys[: (len(sequence.tokens) - 1) // self.pool.page_tokens])
-        promise = self._next_page(sequence, keys, match.branch, len(match.pages))
+        promise = self._next_page(sequence, keys, match)
         if promise in self._promises:
             assert promise is not None
             self._awaited[sequence.id] = promise
             return "prefix to come"
-        if not self._take_first(sequence, match.pages):
+        if not self._take_first(sequence, match):
             self._refused = (sequence.id, self._changes)
             return "no room"
         self._awaited.pop(sequence.id, None)
-        self._shares[sequence.id] = share = _Share(keys=keys, branch=match.branch, pages=len(match.pages))
+        self._shares[sequence.id] = share = _Share(keys=keys, branch=match.branch, pages=match.end_page)
         self._promise_next(share)
         return "admitted"
 
@@ -107,29 +117,39 @@ class Memory:
         """Adds to the tree what has been computed of the log that the sequence was admitted with."""
         share = self._shares[sequence.id]
         whole = min(sequence.computed // self.pool.page_tokens, len(share.keys))
-        if whole <= share.pages or share.contested:
+        if whole <= share.pages or share.parted:
             return
-        pages = pages_between(sequence.pages, share.pages, whole)
-        branch = self.tree.extend(share.branch, share.keys[share.pages : whole], pages)
+        branch = None
+        if whole > sequence.skipped_pages:
+            pages = sequence.pages_between(share.pages, whole)
+            branch = self.tree.extend(share.branch, share.keys[share.pages : whole], pages)
         if branch is None:
-            share.contested = True
+            share.parted = True
         else:
             share.branch, share.pages = branch, whole
         self._promise_next(share)
         self._changes += 1
 
-    def covers_next_row(self, sequence: Sequence) -> bool:
-        """Whether the sequence has a page for the next row that it sends."""
-        return count_pages(sequence.pages) * self.pool.page_tokens > sequence.issued
+    def covered_rows(self, sequence: Sequence) -> int:
+        """How many of the rows that come next the sequence has pages for."""
+        return sequence.end_page * self.pool.page_tokens - sequence.issued
+
+    def slide(self, sequence: Sequence) -> None:
+        """Takes back the pages that no further row of the sequence reads, for as many that are still to be written."""
+        behind = self._first_read_page(sequence) - sequence.skipped_pages
+        if behind <= 0:
+            return
+        self.pool.release(sequence.skip(behind))
+        self._extend(sequence, behind)
+        share = self._shares[sequence.id]
+        if 0 < share.pages <= sequence.skipped_pages:
+            share.parted = True
+            self._withdraw(share)
+        self._changes += 1
 
     def grow(self, sequence: Sequence) -> bool:
         """Gives a sequence further pages; False if none is free or cached."""
-        missing = self.pool.pages_for(sequence.positions) - count_pages(sequence.pages)
-        pages = min(missing, self.pool.pages_for(self._open_ended_tokens), self._available_pages)
-        if pages == 0:
-            return False
-        sequence.pages = self._extended(sequence.pages, pages)
-        return True
+        return self._extend(sequence, self.pool.pages_for(self._open_ended_tokens))
 
     def release(self, sequence: Sequence) -> None:
         """Takes back all pages of a sequence that no step in flight touches; the tree keeps what it can use."""
@@ -154,9 +174,13 @@ class Memory:
     def check(self, sequences: Iterable[Sequence]) -> None:
         """Raises AssertionError unless each sequence is an owner of its pages, and those in the tree are kept."""
         self.pool.check()
-        held = Counter(page for sequence in sequences for page in pages_between(sequence.pages, 0, self.pool.pages))
+        held: Counter[int] = Counter()
+        for sequence in sequences:
+            pages = pages_between(sequence.pages, 0, self.pool.pages)
+            held.update(pages)
+            assert len(pages) <= self._sequence_pages
         assert held == {page: owners for page in range(self.pool.pages) if (owners := self.pool.owners(page))}
-        kept = sorted(page for branch in self.tree.branches() for page in branch.pages)
+        kept = sorted(page for branch in self.tree.branches() for page in branch.pages if page is not None)
         assert kept == [page for page in range(self.pool.pages) if self.pool.is_kept(page)]
         promises = [share.promise for share in self._shares.values() if share.promise]
         assert len(promises) == len(self._promises) == len(self._promises.intersection(promises))
@@ -165,31 +189,48 @@ class Memory:
     def _available_pages(self) -> int:
         return self.pool.free_pages + self.pool.cached_pages
 
-    def _take_first(self, sequence: Sequence, known: list[int]) -> bool:
-        """The pages to start with, `known` ones first; False, and no change, if there are not enough."""
-        shared = runs_of(known)
+    def _first_read_page(self, sequence: Sequence) -> int:
+        """The first of the sequence's pages that its next row, or one after it, reads or writes."""
+        reached = sequence.issued - self._reach_tokens + 1 if self._reach_tokens else 0
+        return max(0, reached) // self.pool.page_tokens
+
+    def _take_first(self, sequence: Sequence, match: Match) -> bool:
+        """The pages to start with, those of `match` first; False, and no change, if there are not enough."""
+        shared = runs_of(match.pages)
         self.pool.share(shared)  # so that they are not evicted for the others
-        pages = self.pool.pages_for(self._first_positions(sequence)) - len(known)
+        pages = self._end_page(self._first_positions(sequence), match.skipped_pages) - match.end_page
         if pages > self._available_pages:
             self.pool.release(shared)
             return False
-        sequence.begin(self._extended(shared, pages), len(known) * self.pool.page_tokens)
+        cached = match.end_page * self.pool.page_tokens
+        sequence.begin(self._extended(shared, pages), cached=cached, skipped_pages=match.skipped_pages)
         self.lookup_tokens += len(sequence.tokens)
-        self.hit_tokens += sequence.cached
+        self.hit_tokens += cached
         return True
+
+    def _end_page(self, positions: int, skipped_pages: int) -> int:
+        """How many pages hold `positions`, or as far as a sequence may have pages when it has given back some."""
+        return min(self.pool.pages_for(positions), skipped_pages + self._sequence_pages)
+
+    def _extend(self, sequence: Sequence, most_pages: int) -> bool:
+        """Gives a sequence up to `most_pages` more, as far as it may have and can come to need them; False if none."""
+        missing = self._end_page(sequence.positions, sequence.skipped_pages) - sequence.end_page
+        pages = min(missing, most_pages, self._available_pages)
+        sequence.pages = self._extended(sequence.pages, pages)
+        return pages > 0
 
     def _extended(self, runs: tuple[PageRun, ...], pages: int) -> tuple[PageRun, ...]:
         self.tree.evict(max(0, pages - self.pool.free_pages))
         return self.pool.extend(runs, pages)
 
-    def _next_page(self, sequence: Sequence, keys: list[PageKey], branch: Branch, pages: int) -> Promise | None:
+    def _next_page(self, sequence: Sequence, keys: list[PageKey], match: Match) -> Promise | None:
         """The page that the sequence would compute first, None if it is one that it cannot share."""
         shareable = (len(sequence.tokens) - 1) // self.pool.page_tokens
-        return (branch, keys[pages]) if pages < shareable else None
+        return (match.branch, keys[match.end_page]) if match.end_page < shareable else None
 
     def _promise_next(self, share: _Share) -> None:
         self._withdraw(share)
-        if share.contested or share.pages == len(share.keys):
+        if share.parted or share.pages == len(share.keys):
             return
         promise = (share.branch, share.keys[share.pages])
         if promise not in self._promises:
@@ -203,9 +244,9 @@ class Memory:
 
     def _bequeath(self, sequence: Sequence, share: _Share) -> None:
         whole = sequence.computed // self.pool.page_tokens
-        if whole > share.pages:
-            keys = self._keys(sequence.tokens[share.pages * self.pool.page_tokens : whole * self.pool.page_tokens])
-            self.tree.bequeath(share.branch, keys, pages_between(sequence.pages, share.pages, whole))
+        if whole > max(share.pages, sequence.skipped_pages):
+            keys = self._keys(sequence.tokens[: whole * self.pool.page_tokens])
+            self.tree.bequeath(keys, sequence.pages_between(0, whole))
 
     def _keys(self, tokens: Tokens[int]) -> list[PageKey]:
         """The tokens of each whole page."""

@@ -143,6 +143,17 @@ def first_pages(runs: tuple[PageRun, ...], pages: int) -> tuple[PageRun, ...]:
     return tuple(head)
 
 
+def pages_after(runs: tuple[PageRun, ...], pages: int) -> tuple[PageRun, ...]:
+    """The runs of what comes after the first `pages` pages of `runs`."""
+    tail: list[PageRun] = []
+    for run in runs:
+        skipped = min(pages, run.count)
+        if skipped < run.count:
+            tail.append(PageRun(first=run.first + skipped, count=run.count - skipped))
+        pages -= skipped
+    return tuple(tail)
+
+
 def pages_between(runs: Iterable[PageRun], first: int, end: int) -> list[int]:
     """The numbers of the pages at places `first` to `end` (exclusive) of `runs`."""
     pages: list[int] = []

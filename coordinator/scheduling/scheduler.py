@@ -28,11 +28,7 @@ class Scheduler:
     def __init__(self, capacity: Capacity) -> None:
         self.pool = PagePool(capacity.pages, capacity.page_tokens)
         self._capacity = capacity
-        self._memory = Memory(
-            self.pool,
-            context_tokens=capacity.context_tokens,
-            open_ended_tokens=capacity.open_ended_tokens,
-        )
+        self._memory = Memory(self.pool, capacity)
         self._tempo = Tempo(capacity)
         self._sequences: dict[int, Sequence] = {}
         self._waiting: list[Sequence] = []  # by arrival
@@ -182,7 +178,10 @@ class Scheduler:
         prompt_tokens = sum(sequence.rows_since_admission for sequence in self._prefilling.values())
         rows = self._tempo.prompt_rows(decoding, prompt_tokens=prompt_tokens, decode_rows=decode_rows)
         for sequence, share in share_rows(self._prefilling.values(), rows):
-            chunks.append(sequence.issue(share, self.pool.page_tokens))
+            if sequence.id not in self._prefilling or not self._has_page(sequence):
+                continue
+            covered = min(share, self._memory.covered_rows(sequence))
+            chunks.append(sequence.issue(covered, self.pool.page_tokens))
             if sequence.state == "decoding":
                 del self._prefilling[sequence.id]
         return chunks
@@ -208,7 +207,8 @@ class Scheduler:
 
     def _has_page(self, sequence: Sequence) -> bool:
         """Whether the next row has a page, after growing or preempting for one; False if it must wait for it."""
-        if self._memory.covers_next_row(sequence):
+        self._memory.slide(sequence)
+        if self._memory.covered_rows(sequence) > 0:
             return True
         while not self._memory.grow(sequence):
             if self._pages_are_coming():

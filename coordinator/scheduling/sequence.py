@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from coordinator.scheduling.pages import count_pages, first_pages
+from coordinator.scheduling.pages import count_pages, first_pages, pages_after, pages_between
 from layerline.checks import require
 from layerline.errors import InternalError
 from layerline.frames import PageRun, Sampling, Span
@@ -68,6 +68,7 @@ class Sequence:
         self.cached = 0  # of those, the ones that need not be computed
         self.steps_in_flight = 0
         self.pages: tuple[PageRun, ...] = ()
+        self.skipped_pages = 0  # that come before `pages` and that no further row reads
         self.state: State = "waiting"
         self._distinct = dict.fromkeys(self.tokens) if request.sampling.repetition_penalty != 1.0 else None
         self._story: deque[str] = deque(maxlen=_STORY_LENGTH)
@@ -97,6 +98,11 @@ class Sequence:
         """Positions it may come to need pages for; the last token is never sent, so it needs none."""
         return len(self.request.token_ids) + self.max_tokens - 1
 
+    @property
+    def end_page(self) -> int:
+        """How many pages it has, those included that it has given back."""
+        return self.skipped_pages + count_pages(self.pages)
+
     def become(self, state: State, why: str) -> None:
         """Changes state; InternalError with the story so far if that cannot be."""
         self._story.append(f"{self.state} → {state} ({why}; {self.issued} of {len(self.tokens)} tokens issued)")
@@ -107,13 +113,25 @@ class Sequence:
     def restart(self, why: str) -> None:
         """Back to waiting, with its log; its pages are gone."""
         self.become("waiting", why)
-        self.issued = self.computed = self.cached = 0
+        self.issued = self.computed = self.cached = self.skipped_pages = 0
         self.pages = ()
 
-    def begin(self, pages: tuple[PageRun, ...], cached: int) -> None:
-        """Takes its first pages; what the first `cached` tokens come to is in them already."""
+    def begin(self, pages: tuple[PageRun, ...], *, cached: int, skipped_pages: int) -> None:
+        """Takes its first pages, which come after `skipped_pages`; the first `cached` tokens need not be computed."""
         self.pages = pages
+        self.skipped_pages = skipped_pages
         self.issued = self.computed = self.cached = cached
+
+    def skip(self, pages: int) -> tuple[PageRun, ...]:
+        """Parts with its first `pages` pages, which no further row reads; those."""
+        skipped, self.pages = first_pages(self.pages, pages), pages_after(self.pages, pages)
+        self.skipped_pages += pages
+        return skipped
+
+    def pages_between(self, first: int, end: int) -> list[int | None]:
+        """Its pages number `first` to `end` (exclusive), None for those that it has given back."""
+        gone = max(0, min(end, self.skipped_pages) - first)
+        return [None] * gone + pages_between(self.pages, first + gone - self.skipped_pages, end - self.skipped_pages)
 
     def take_back(self, span: Span) -> None:
         """A step with this span has come back."""
@@ -126,7 +144,7 @@ class Sequence:
         ends_log = end == len(self.tokens)
         pages = -(-end // page_tokens)
         assert 0 < rows <= self.rows_to_issue
-        assert pages <= count_pages(self.pages), f"sequence {self.id} has no page for position {end - 1}"
+        assert pages <= self.end_page, f"sequence {self.id} has no page for position {end - 1}"
         self.issued = end
         self.steps_in_flight += 1
         if ends_log and self.state == "prefilling":
@@ -135,7 +153,8 @@ class Sequence:
             sequence=self.id,
             start=start,
             count=rows,
-            pages=first_pages(self.pages, pages),
+            pages=first_pages(self.pages, pages - self.skipped_pages),
+            skipped_pages=self.skipped_pages,
             sampling=self._sampling() if ends_log else None,
         )
         return span, self.tokens[start:end]

@@ -55,16 +55,16 @@ def int8_group(head_dim: int) -> int:
     return math.gcd(head_dim, 32)
 
 
-def most_sequence_pages(spec: ModelSpec, context_tokens: int, max_rows: int, page_tokens: int) -> int:
-    """Pages that a sequence of `context_tokens` needs at most, in steps of at most `max_rows` of its rows.
+def most_sequence_pages(reach_tokens: int, context_tokens: int, max_rows: int, page_tokens: int) -> int:
+    """Pages that a sequence of `context_tokens` needs at a time, in steps of at most `max_rows` of its rows.
 
-    If every layer has a window, those behind it can be used again in turn: what the first row of a step still reads
-    must not be where the last one writes.
+    If every layer has a window, of `reach_tokens` (0: none), they are those from what the first row of a step still
+    reads to what the last one writes.
     """
     pages = -(-context_tokens // page_tokens)
-    if not spec.reach_tokens:
+    if not reach_tokens:
         return pages
-    return min(pages, 1 + -(-(spec.reach_tokens + max_rows) // page_tokens))
+    return min(pages, 1 + -(-(reach_tokens + max_rows) // page_tokens))
 
 
 def workspace_bytes(spec: ModelSpec, max_rows: int, dtype: str, *, has_output: bool) -> int:

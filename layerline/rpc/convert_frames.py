@@ -119,6 +119,7 @@ def _span_to_message(span: Span) -> ring_pb2.Span:
         start=span.start,
         count=span.count,
         pages=[ring_pb2.PageRun(first=run.first, count=run.count) for run in span.pages],
+        skipped_pages=span.skipped_pages,
         sampling=_sampling_to_message(span.sampling) if span.sampling else None,
     )
 
@@ -129,6 +130,7 @@ def _span_from_message(message: ring_pb2.Span) -> Span:
         start=message.start,
         count=message.count,
         pages=tuple(PageRun(first=run.first, count=run.count) for run in message.pages),
+        skipped_pages=message.skipped_pages,
         sampling=_sampling_from_message(message.sampling) if message.HasField("sampling") else None,
     )
 

@@ -5,13 +5,13 @@ Owns the checks of a frame against what a stage has loaded. Epoch and step are c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 
 from layerline.errors import ProtocolError
-from layerline.frames import MAX_POSITIONS, Frame, PageRun, Span
+from layerline.frames import Frame, PageRun, Span
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 
@@ -24,7 +24,8 @@ def check_frame(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
     _check_tensor(frame, stage, model)
     for span in frame.spans:
         _check_pages(frame, span, stage)
-    _check_apart(frame, stage, model)
+        _check_skipped(frame, span, stage, model)
+    _check_apart(frame, stage)
     if stage.last_layer == model.layers - 1:
         _check_penalised(frame, model)
 
@@ -46,61 +47,60 @@ def _check_pages(frame: Frame, span: Span, stage: StageSpec) -> None:
     end_page = max(run.first + run.count for run in span.pages)
     names = f"names page {end_page - 1} for sequence {span.sequence}, but the pool ends at {stage.pages - 1}"
     _require(end_page <= stage.pages, frame, names)
-    capacity, end = sum(run.count for run in span.pages) * stage.page_tokens, span.start + span.count
-    covers = f"has pages for {capacity} positions of sequence {span.sequence}, which now has {end}"
-    _require(capacity >= end, frame, covers)
+    pages, end = span.skipped_pages + sum(run.count for run in span.pages), span.start + span.count
+    covers = f"has pages for {pages * stage.page_tokens} positions of sequence {span.sequence}, which now has {end}"
+    _require(pages * stage.page_tokens >= end, frame, covers)
 
 
-def _check_apart(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
-    """No sequence comes twice, nor a page within one; a page that a span writes is read by no other span.
+def _check_skipped(frame: Frame, span: Span, stage: StageSpec, model: ModelSpec) -> None:
+    """The pages that are left out hold only what no layer looks back to."""
+    skipped = span.skipped_pages * stage.page_tokens
+    unread = max(0, span.start - model.reach_tokens + 1) if model.reach_tokens else 0
+    leaves_out = f"leaves out {skipped} positions of sequence {span.sequence}, of which {unread} are not read any more"
+    _require(skipped <= unread, frame, leaves_out)
 
-    Pages that nobody writes in this frame may be shared: that is how sequences have a prefix in common. Where every
-    layer has a window only the pages in reach count, so that those behind may be used again.
+
+def _check_apart(frame: Frame, stage: StageSpec) -> None:
+    """No sequence comes twice, nor a page within one; a page that a span writes is named by no other span.
+
+    Pages that nobody writes in this frame may be shared: that is how sequences have a prefix in common.
     """
     sequences = [span.sequence for span in frame.spans]
     _require(len(set(sequences)) == len(sequences), frame, "has two spans of one sequence")
-    reached = {span.sequence: tuple(_reached(span, stage, model)) for span in frame.spans}
-    spans_reaching = np.zeros(stage.pages, np.int32)
+    spans_naming = np.zeros(stage.pages, np.int32)
     for span in frame.spans:
-        _check_distinct(frame, span, reached[span.sequence])
-        for run in reached[span.sequence]:
-            spans_reaching[run.first : run.first + run.count] += 1
+        _check_distinct(frame, span)
+        for run in span.pages:
+            spans_naming[run.first : run.first + run.count] += 1
     for span in frame.spans:
-        for run in _between(span.pages, span.start, span.start + span.count, stage.page_tokens):
-            if spans_reaching[run.first : run.first + run.count].max() > 1:
-                raise _shared(frame, span, run, reached)
+        for run in _written(span, stage.page_tokens):
+            if spans_naming[run.first : run.first + run.count].max() > 1:
+                raise _shared(frame, span, run)
 
 
-def _check_distinct(frame: Frame, span: Span, reached: Sequence[PageRun]) -> None:
-    for run, following in pairwise(sorted(reached, key=lambda run: run.first)):
+def _check_distinct(frame: Frame, span: Span) -> None:
+    for run, following in pairwise(sorted(span.pages, key=lambda run: run.first)):
         twice = f"names page {following.first} twice for sequence {span.sequence}"
         _require(run.first + run.count <= following.first, frame, twice)
 
 
-def _reached(span: Span, stage: StageSpec, model: ModelSpec) -> Iterator[PageRun]:
-    """Those of the span's pages that its rows can read."""
-    reach_tokens = model.reach_tokens
-    position = max(0, span.start - reach_tokens + 1) if reach_tokens else 0
-    return _between(span.pages, position, MAX_POSITIONS, stage.page_tokens)
-
-
-def _between(pages: Sequence[PageRun], position: int, end_position: int, page_tokens: int) -> Iterator[PageRun]:
-    """Those of a sequence's pages that hold any of these positions."""
-    begin, end = position // page_tokens, -(-end_position // page_tokens)
-    index = 0  # of the run's first page among the sequence's
-    for run in pages:
+def _written(span: Span, page_tokens: int) -> Iterator[PageRun]:
+    """Those of the span's pages that hold any of its rows."""
+    begin, end = span.start // page_tokens, -(-(span.start + span.count) // page_tokens)
+    index = span.skipped_pages  # of the run's first page among the sequence's
+    for run in span.pages:
         first, last = max(begin, index), min(end, index + run.count)
         if first < last:
             yield PageRun(first=run.first + first - index, count=last - first)
         index += run.count
 
 
-def _shared(frame: Frame, writer: Span, written: PageRun, reached: Mapping[int, Sequence[PageRun]]) -> ProtocolError:
+def _shared(frame: Frame, writer: Span, written: PageRun) -> ProtocolError:
     page, other = next(
-        (max(run.first, written.first), sequence)
-        for sequence, runs in reached.items()
-        if sequence != writer.sequence
-        for run in runs
+        (max(run.first, written.first), span.sequence)
+        for span in frame.spans
+        if span.sequence != writer.sequence
+        for run in span.pages
         if run.first < written.first + written.count and written.first < run.first + run.count
     )
     what = f"writes page {page} for sequence {writer.sequence} and names it for sequence {other}"

@@ -105,9 +105,9 @@ class _SlotRun:
 
 
 def _slot_runs(span: Span, page_tokens: int) -> list[_SlotRun]:
-    """The sequence's slots up to the span's last row, neighbouring page runs made one."""
+    """The slots that the sequence still has up to the span's last row, neighbouring page runs made one."""
     runs: list[_SlotRun] = []
-    position, end = 0, span.start + span.count
+    position, end = span.skipped_pages * page_tokens, span.start + span.count
     for pages in _coalesced(span.pages):
         count = min(pages.count * page_tokens, end - position)
         if count <= 0:

@@ -1,7 +1,8 @@
-"""Layers with a sliding window give what `transformers` gives, also where pages behind the window are used again."""
+"""Layers with a sliding window give what `transformers` gives, also where pages behind the window hold other things."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,24 +81,24 @@ def test_greedy_answers_are_those_of_generate(model: StoredModel) -> None:
 def test_pages_behind_the_window_may_be_used_again(windowed: StoredModel) -> None:
     """Two sequences turn round in as few pages as a sequence can do with; a third has a page for every position."""
     most_rows = 5
-    ring = most_sequence_pages(windowed.card.spec, len(TOKENS), most_rows, PAGE_TOKENS)
+    ring = most_sequence_pages(WINDOW, len(TOKENS), most_rows, PAGE_TOKENS)
     assert ring * PAGE_TOKENS < len(TOKENS) / 2
     chain = windowed.chain(2, max_rows=3 * most_rows)
     straight, start, random = 40, 0, np.random.default_rng(1)
     while start < len(TOKENS):
         end = min(len(TOKENS), start + int(random.integers(1, most_rows + 1)))
-        turning = [in_turn(first, ring, end) for first in (0, ring)]
-        pages = [*turning, (PageRun(first=straight, count=-(-end // PAGE_TOKENS)),)]
-        rows = [Rows(token_ids=TOKENS[start:end], start=start, pages=p, sequence=n) for n, p in enumerate(pages)]
-        one, other, alone = map(logits_of, chain.step(*rows))
+        skipped, end_page = max(0, start - WINDOW + 1) // PAGE_TOKENS, -(-end // PAGE_TOKENS)
+        turning = [pages_of([first + place % ring for place in range(skipped, end_page)]) for first in (0, ring)]
+        rows = [
+            Rows(token_ids=TOKENS[start:end], start=start, pages=pages, skipped_pages=skipped, sequence=number)
+            for number, pages in enumerate(turning)
+        ]
+        whole = Rows(token_ids=TOKENS[start:end], start=start, pages=(PageRun(first=straight, count=end_page),))
+        one, other, alone = map(logits_of, chain.step(*rows, replace(whole, sequence=2)))
         close(one, alone)
         close(other, alone)
         start = end
     close(alone, reference_logits(windowed.reference(), TOKENS)[-1])
-
-
-def in_turn(first: int, ring: int, end: int) -> tuple[PageRun, ...]:
-    return pages_of([first + place % ring for place in range(-(-end // PAGE_TOKENS))])
 
 
 def test_a_shared_prefix_behind_the_window_need_not_be_there(windowed: StoredModel) -> None:
@@ -106,5 +107,5 @@ def test_a_shared_prefix_behind_the_window_need_not_be_there(windowed: StoredMod
     for start, token_ids in chunks(TOKENS[:24], 6):
         chain.step(Rows(token_ids=token_ids, start=start, pages=pages_of(range(6)), sampling=None))
     other = Rows(token_ids=TOKENS[:4], pages=pages_of([0]), sequence=2)
-    drawn, _ = chain.step(Rows(token_ids=TOKENS[24:25], start=24, pages=pages_of([0, 1, 2, 3, 4, 5, 9])), other)
+    drawn, _ = chain.step(Rows(token_ids=TOKENS[24:25], start=24, pages=pages_of([4, 5, 9]), skipped_pages=4), other)
     close(logits_of(drawn), reference_logits(windowed.reference(), TOKENS[:25])[-1])

@@ -2,7 +2,7 @@
 
 What a slot holds depends on all tokens up to its own, as keys and values do, and so does the token that is drawn. A
 page given out too early, a prefix shared wrongly, a chunk out of order or a lost row therefore shows as an
-AssertionError or as another answer.
+AssertionError or as another answer. With a window only the rows that it reaches back to are looked at.
 """
 
 from __future__ import annotations
@@ -40,10 +40,15 @@ def answer(prompt: Tokens[int], tokens: int, stop_ids: frozenset[int] = frozense
 
 
 class PagedPipeline:
-    """Steps in, results out, in order. Rows are computed as steps enter, as stage 0 does."""
+    """Steps in, results out, in order. Rows are computed as steps enter, as stage 0 does.
 
-    def __init__(self, page_tokens: int) -> None:
+    `reach_tokens` is the window of its layers, at least 2 as a row's state comes from the one before; 0 for none.
+    """
+
+    def __init__(self, page_tokens: int, reach_tokens: int = 0) -> None:
+        assert reach_tokens != 1
         self._page_tokens = page_tokens
+        self._reach_tokens = reach_tokens
         self._slots: dict[int, tuple[int, int, int]] = {}  # slot -> position, token, state after it
         self._results: deque[StepResult] = deque()
 
@@ -77,21 +82,25 @@ class PagedPipeline:
     def _write(self, span: Span, tokens: list[int]) -> int:
         """Computes the rows of a span; the state after the last of them."""
         slots = self._slots_of(span.pages)
-        end = span.start + span.count
-        assert len(slots) - self._page_tokens < end <= len(slots), "pages are not those up to the last row"
+        skipped, end = span.skipped_pages * self._page_tokens, span.start + span.count
+        first_read = max(0, span.start - self._reach_tokens + 1) if self._reach_tokens else 0
+        assert skipped <= first_read < skipped + self._page_tokens, (
+            "pages are not those from the first row read"
+        )
+        assert skipped + len(slots) - self._page_tokens < end <= skipped + len(slots), "nor those up to the last row"
         assert len(set(slots)) == len(slots), "a page is named twice for one sequence"
-        state = self._read(slots[: span.start])
+        state = self._read(slots[first_read - skipped : span.start - skipped], first_read)
         for position, token in enumerate(tokens, span.start):
             state = _after(state, token)
-            self._slots[slots[position]] = (position, token, state)
+            self._slots[slots[position - skipped]] = (position, token, state)
         return state
 
-    def _read(self, slots: list[int]) -> int:
-        """The state after what these slots hold, which must be one row of tokens from the first on."""
+    def _read(self, slots: list[int], first_position: int) -> int:
+        """The state after what these slots hold, which must be one row of tokens from `first_position` on."""
         state = EMPTY
-        for position, slot in enumerate(slots):
+        for position, slot in enumerate(slots, first_position):
             stored_position, token, stored_state = self._slots[slot]
-            state = _after(state, token)
+            state = _after(state, token) if position == 0 or position > first_position else stored_state
             assert (stored_position, stored_state) == (position, state), "the rows before are not in these pages"
         return state
 

@@ -112,6 +112,7 @@ class Rows:
     token_ids: Sequence[int]
     start: int = 0
     pages: tuple[PageRun, ...] = (PageRun(first=0, count=64),)
+    skipped_pages: int = 0
     sequence: int = 1
     sampling: Sampling | None = LOGITS
 
@@ -119,7 +120,14 @@ class Rows:
 def frame_of(*rows: Rows, step: int = 1) -> Frame:
     """The frame into stage 0."""
     spans = tuple(
-        Span(sequence=r.sequence, start=r.start, count=len(r.token_ids), pages=r.pages, sampling=r.sampling)
+        Span(
+            sequence=r.sequence,
+            start=r.start,
+            count=len(r.token_ids),
+            pages=r.pages,
+            skipped_pages=r.skipped_pages,
+            sampling=r.sampling,
+        )
         for r in rows
     )
     token_ids = np.array([token for r in rows for token in r.token_ids], np.int32)

@@ -154,13 +154,16 @@ class Span(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     PAGES_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
+    SKIPPED_PAGES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     start: _builtins.int
     """position of the first row"""
     count: _builtins.int
+    skipped_pages: _builtins.int
+    """how many come before `pages`, because no row reads them any more"""
     @_builtins.property
     def pages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PageRun]:
-        """every page of the sequence up to its last row, in order of position"""
+        """those of the sequence up to its last row, in order of position"""
 
     @_builtins.property
     def sampling(self) -> Global___Sampling:
@@ -174,10 +177,11 @@ class Span(_message.Message):
         count: _builtins.int = ...,
         pages: _abc.Iterable[Global___PageRun] | None = ...,
         sampling: Global___Sampling | None = ...,
+        skipped_pages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "pages", b"pages", "sampling", b"sampling", "sequence", b"sequence", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "pages", b"pages", "sampling", b"sampling", "sequence", b"sequence", "skipped_pages", b"skipped_pages", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

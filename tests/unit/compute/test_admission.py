@@ -46,8 +46,10 @@ RUN = (PageRun(first=3, count=3),)
 SHARED = "writes page {page} for sequence {writer} and names it for sequence {other}"
 
 
-def rows(count: int = 1, start: int = 0, *, pages: tuple[PageRun, ...] = TWO_PAGES, sequence: int = 1) -> Rows:
-    return Rows(token_ids=[7] * count, start=start, pages=pages, sequence=sequence)
+def rows(
+    count: int = 1, start: int = 0, *, pages: tuple[PageRun, ...] = TWO_PAGES, skipped_pages: int = 0, sequence: int = 1
+) -> Rows:
+    return Rows(token_ids=[7] * count, start=start, pages=pages, skipped_pages=skipped_pages, sequence=sequence)
 
 
 def activations(frame: Frame, width: int = 8, dtype: str = "float32") -> Frame:
@@ -63,19 +65,38 @@ def test_good_frames_pass() -> None:
     check_frame(frame_of(rows(1, 7)), FIRST, MODEL)
 
 
-def test_where_every_layer_has_a_window_pages_behind_it_may_be_named_again() -> None:
-    windowed = dataclasses.replace(MODEL, window_tokens=4)
-    in_turn, first_again = pages_of([0, 1, 2, 0]), rows(1, pages=pages_of([0]), sequence=2)
-    check_frame(frame_of(rows(1, 12, pages=in_turn)), FIRST, windowed)
-    check_frame(frame_of(rows(1, 8, pages=pages_of([0, 1, 2])), first_again), FIRST, windowed)
-    with pytest.raises(ProtocolError, match="page 0 twice"):
-        check_frame(frame_of(rows(1, 12, pages=in_turn)), FIRST, MODEL)
-    with pytest.raises(ProtocolError, match="page 0 twice"):
-        check_frame(frame_of(rows(1, 12, pages=in_turn)), FIRST, dataclasses.replace(windowed, first_windowed_layer=1))
-    with pytest.raises(ProtocolError, match="page 1 twice"):
-        check_frame(frame_of(rows(1, 8, pages=pages_of([0, 1, 1]))), FIRST, windowed)
-    with pytest.raises(ProtocolError, match="writes page 0 for sequence 2 and names it for sequence 1"):
-        check_frame(frame_of(rows(1, 4, pages=pages_of([0, 1])), first_again), FIRST, windowed)
+def test_where_every_layer_has_a_window_pages_behind_it_may_be_left_out() -> None:
+    windowed = dataclasses.replace(MODEL, window_tokens=5)
+    check_frame(frame_of(rows(1, 12, skipped_pages=2)), FIRST, windowed)
+    check_frame(frame_of(rows(4, 12, skipped_pages=2)), FIRST, windowed)
+    check_frame(frame_of(rows(1, 8, skipped_pages=1), rows(1, pages=pages_of([2]), sequence=2)), FIRST, windowed)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (rows(1, 11, skipped_pages=2), "leaves out 8 positions of sequence 1, of which 7 are not read any more"),
+        (rows(1, 3, skipped_pages=1), "leaves out 4 positions of sequence 1, of which 0 are not read"),
+        (rows(1, 16, skipped_pages=2), "has pages for 16 positions of sequence 1, which now has 17"),
+        (rows(1, 12, skipped_pages=2, pages=pages_of([3, 3])), "page 3 twice"),
+    ],
+)
+def test_pages_that_are_read_may_not_be_left_out(bad: Rows, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        check_frame(frame_of(bad), FIRST, dataclasses.replace(MODEL, window_tokens=5))
+
+
+def test_no_page_may_be_left_out_where_a_layer_sees_all() -> None:
+    for model in (MODEL, dataclasses.replace(MODEL, window_tokens=5, first_windowed_layer=1)):
+        with pytest.raises(ProtocolError, match="leaves out 8 positions of sequence 1, of which 0 are not read"):
+            check_frame(frame_of(rows(1, 12, skipped_pages=2)), FIRST, model)
+
+
+def test_a_page_written_behind_left_out_ones_is_named_by_nobody_else() -> None:
+    windowed = dataclasses.replace(MODEL, window_tokens=5)
+    writer, reader = rows(1, 12, skipped_pages=2), rows(1, pages=pages_of([1]), sequence=2)
+    with pytest.raises(ProtocolError, match=SHARED.format(page=1, writer=1, other=2)):
+        check_frame(frame_of(writer, reader), FIRST, windowed)
 
 
 def test_pages_that_are_only_read_may_be_shared() -> None:

@@ -134,6 +134,13 @@ def test_a_row_with_a_window_is_one_pass_over_what_it_reaches() -> None:
     assert pieces_of(span(9, 1, (2, 3)), window=4) == [piece(0, 1, 14, 4)]
 
 
+def test_pages_that_are_left_out_move_no_position() -> None:
+    rows = Span(sequence=0, start=9, count=1, pages=(PageRun(first=3, count=2),), skipped_pages=1)
+    made = Step.of((rows,), 4, windows={4}, most_slots=ANY, device=CPU)
+    assert (made.positions_T.tolist(), made.slots_T.tolist()) == ([9], [17])
+    assert made.groups[4][0].pieces == (piece(0, 1, 14, 4),)
+
+
 def test_a_chunk_with_a_window_sees_ahead_what_leaves_it() -> None:
     assert pieces_of(span(9, 3, (2, 3)), window=4) == [
         piece(0, 2, 14, 2, "ahead"),

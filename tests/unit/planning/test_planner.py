@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.planning.footprint import WHOLE, Footprint, pages_for
+from coordinator.planning.footprint import PAGE_TOKENS, WHOLE, Footprint
 from coordinator.planning.planner import make_plan
 from layerline.errors import PlanDoesNotFitError, UsageError
 from layerline.facts import NodeFacts
@@ -26,7 +26,7 @@ def plan(*nodes: NodeFacts, spec: ModelSpec = SMOLLM2, **request: Any) -> Plan:
 
 
 def whole_mib(spec: ModelSpec, context_tokens: int) -> int:
-    footprint = Footprint(spec=spec, dtype="bfloat16", kv_dtype="bfloat16", pages=pages_for(context_tokens))
+    footprint = Footprint.asked(spec, PlanRequest(model="m"), context_tokens)
     return -(-footprint.needed_bytes(spec.layers, WHOLE) // MIB)
 
 
@@ -64,7 +64,7 @@ def test_memory_limits_what_speed_would_give():
     spec = model_spec(layers=30, vocabulary=16)
     made = plan(node("fast", mib=200, gb_per_s=90), node("slow", mib=400, gb_per_s=20), spec=spec)
     fast, slow = sorted(made.stages, key=lambda stage: stage.node)
-    footprint = Footprint(spec=spec, dtype="bfloat16", kv_dtype="bfloat16", pages=pages_for(made.context_tokens))
+    footprint = Footprint.asked(spec, PlanRequest(model="m"), made.context_tokens)
     fast_layers = fast.spec.last_layer - fast.spec.first_layer + 1
     one_more_bytes = footprint.layer_bytes + footprint.page_bytes(1) * footprint.pages
     assert fast.needed_bytes <= 200 * MIB < fast.needed_bytes + one_more_bytes
@@ -136,7 +136,7 @@ def test_pages_are_the_same_on_all_stages_and_no_more_than_the_tightest_has_room
     made = plan(node("a", mib=512), node("b", mib=260))
     pages = {stage.spec.pages for stage in made.stages}
     assert len(pages) == 1
-    assert pages_for(8192) <= pages.pop() < 2 * pages_for(8192)
+    assert 8192 <= pages.pop() * PAGE_TOKENS < 2 * 8192
 
 
 def test_a_short_memory_halves_the_context_and_says_so():

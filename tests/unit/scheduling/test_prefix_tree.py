@@ -17,15 +17,15 @@ def keys(text: str) -> list[PageKey]:
 class World:
     """A tree, its pool of twelve pages of one token, and sequences that come and go."""
 
-    def __init__(self, pages: int = 12) -> None:
+    def __init__(self, pages: int = 12, reach_pages: int | None = None) -> None:
         self.pool = PagePool(pages, 1)
-        self.tree = PrefixTree(self.pool)
+        self.tree = PrefixTree(self.pool, reach_pages)
 
     def leave(self, text: str) -> list[int]:
         """A sequence computes all of `text` for itself and leaves it to the tree; its pages."""
         runs = self.pool.extend((), len(text))
         pages = pages_between(runs, 0, len(text))
-        self.tree.bequeath(self.tree.root, keys(text), pages)
+        self.tree.bequeath(keys(text), pages)
         self.pool.release(runs)
         return pages
 
@@ -36,7 +36,7 @@ class World:
         return match
 
     def known(self, text: str) -> int:
-        return len(self.tree.match(keys(text)).pages)
+        return self.tree.match(keys(text)).end_page
 
 
 def branch_letters(world: World) -> list[str]:
@@ -100,7 +100,7 @@ def test_a_running_sequence_extends_its_branch_but_not_behind_pages_of_others() 
     assert world.known("abcd") == 4
     assert world.tree.extend(second.branch, keys("cd"), pages_between(runs_of_second, 0, 2)) is None
     assert world.known("abcd") == 4
-    world.tree.bequeath(second.branch, keys("cd"), pages_between(runs_of_second, 0, 2))
+    world.tree.bequeath(keys("abcd"), [*second.pages, *pages_between(runs_of_second, 0, 2)])
     world.pool.release(runs_of_second)
     assert world.pool.free_pages == 8, "the second's pages were not needed"
 

@@ -34,11 +34,12 @@ class SchedulerWorld(RuleBasedStateMachine):
         chunk_tokens=st.integers(1, 12),
         max_in_flight=st.integers(1, 4),
         context_tokens=st.integers(8, 60),
+        reach_tokens=st.sampled_from([0, 2, 3, 8, 20]),
     )
     def start(self, **sizes: Any) -> None:
         self.capacity = Capacity(max_waiting=6, open_ended_tokens=3, **sizes)
         self.scheduler = Scheduler(self.capacity)
-        self.pipeline = PagedPipeline(self.capacity.page_tokens)
+        self.pipeline = PagedPipeline(self.capacity.page_tokens, self.capacity.reach_tokens)
         self.requests: dict[int, SequenceRequest] = {}
         self.answers: dict[int, list[int]] = defaultdict(list)
         self.ended: dict[int, str] = {}
@@ -102,6 +103,7 @@ class SchedulerWorld(RuleBasedStateMachine):
         self.scheduler.check()
         assert self.scheduler.steps_in_flight == len(self.in_flight) <= self.capacity.max_in_flight + 1
 
+    @precondition(lambda self: not self.capacity.reach_tokens)
     @invariant()
     def who_is_in_flight_owns_its_pages(self) -> None:
         readers: dict[int, set[int]] = defaultdict(set)
@@ -164,7 +166,8 @@ class SchedulerWorld(RuleBasedStateMachine):
     def _check_written(self, span: Span) -> None:
         """Nobody else reads or is offered a page that is written to."""
         size, pool = self.capacity.page_tokens, self.scheduler.pool
-        written = pages_between(span.pages, span.start // size, -(-(span.start + span.count) // size))
+        first, end = span.start // size, -(-(span.start + span.count) // size)
+        written = pages_between(span.pages, first - span.skipped_pages, end - span.skipped_pages)
         assert written
         assert all(pool.owners(page) == 1 and not pool.is_kept(page) for page in written)
 
@@ -174,7 +177,8 @@ class SchedulerWorld(RuleBasedStateMachine):
     def _check_answer(self, request: SequenceRequest, tokens: list[int], reason: str) -> None:
         room = self.capacity.context_tokens - len(request.token_ids)
         fitting = self.capacity.pages * self.capacity.page_tokens - len(request.token_ids) + 1
-        most = min(request.max_tokens or room, room, fitting)
+        whole_window = self.capacity.pages >= self.capacity.sequence_pages
+        most = min(request.max_tokens or room, room, room if whole_window else fitting)
         whole = answer(request.token_ids, most, STOP_IDS)
         if reason == "length" or (reason == "stop" and tokens and tokens[-1] in STOP_IDS):
             assert tokens == whole
