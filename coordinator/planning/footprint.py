@@ -12,6 +12,7 @@ from layerline.models.sizes import (
     embedding_parameters,
     kv_bytes_per_token,
     layer_parameters,
+    most_sequence_pages,
     stage_weights_bytes,
     workspace_bytes,
 )
@@ -49,14 +50,14 @@ class Footprint:
     @classmethod
     def asked(cls, spec: ModelSpec, request: PlanRequest, context_tokens: int) -> Footprint:
         """That of the model as `request` wants it held, with pages for one sequence of `context_tokens`."""
-        pages = pages_for(context_tokens)
+        max_rows = rows_of_a_step(spec, request.dtype)
+        pages = most_sequence_pages(spec.reach_tokens, context_tokens, max_rows, PAGE_TOKENS)
         return cls(spec=spec, dtype=request.dtype, kv_dtype=request.held_kv_dtype, pages=pages)
 
     @property
     def max_rows(self) -> int:
-        """The most rows of a step: the largest power of two whose activations fit a frame."""
-        rows = MOST_FRAME_BYTES // (self.spec.hidden * DTYPE_BYTES[self.dtype])
-        return min(MOST_ROWS, 1 << max(0, rows.bit_length() - 1))
+        """The most rows of a step."""
+        return rows_of_a_step(self.spec, self.dtype)
 
     @property
     def layer_bytes(self) -> int:
@@ -105,9 +106,10 @@ class Footprint:
         return max(0, budget_bytes - rest_bytes) // self.page_bytes(layers)
 
 
-def pages_for(context_tokens: int) -> int:
-    """The pages that one sequence of `context_tokens` needs."""
-    return -(-context_tokens // PAGE_TOKENS)
+def rows_of_a_step(spec: ModelSpec, dtype: str) -> int:
+    """The most rows of a step: the largest power of two whose activations fit a frame."""
+    rows = MOST_FRAME_BYTES // (spec.hidden * DTYPE_BYTES[dtype])
+    return min(MOST_ROWS, 1 << max(0, rows.bit_length() - 1))
 
 
 def ends_of(spec: ModelSpec, first_layer: int, last_layer: int) -> Ends:

@@ -1,0 +1,43 @@
+"""Where every layer has a window a sequence takes the pages of its window; one layer without is enough to end that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.planning.adoption import adopt
+from coordinator.planning.footprint import Footprint
+from coordinator.planning.planner import make_plan
+from layerline.facts import LoadedStage
+from layerline.plan import PlanRequest
+from tests.fakes.worlds import model_spec, node
+
+WINDOWED = replace(model_spec(context_tokens=32768), window_tokens=1024)
+MIXED = replace(WINDOWED, first_windowed_layer=1)
+ASKED = PlanRequest(model="m", context_tokens=16384)
+
+
+@pytest.mark.parametrize(
+    ("spec", "context_tokens", "pages"),
+    [
+        (WINDOWED, 16384, 97),  # 1,024 tokens of window, 512 rows and what two ends leave of a page
+        (WINDOWED, 1024, 64),
+        (MIXED, 16384, 1024),
+    ],
+)
+def test_pages_of_a_sequence(spec, context_tokens, pages):
+    assert Footprint.asked(spec, ASKED, context_tokens).pages == pages
+
+
+def test_a_context_that_only_its_window_fits_is_planned_and_adopted():
+    mib = 400  # 310 are weights and workspace; a page for every position would take 360 beside them
+    nodes = (node("a", mib=mib),)
+    made = make_plan(WINDOWED, "m", "digest", ASKED, nodes)
+    stage = made.stages[0]
+    assert made.context_tokens == 16384
+    assert stage.spec.pages < 16384 // stage.spec.page_tokens
+    loaded = LoadedStage(spec=stage.spec, weights_bytes=stage.weights_bytes, kv_bytes=stage.kv_bytes)
+    again = adopt(WINDOWED, "digest", ASKED, [replace(nodes[0], loaded=(loaded,))])
+    assert again is not None
+    assert (again.context_tokens, again.stages[0].spec) == (16384, stage.spec)
