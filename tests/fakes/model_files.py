@@ -60,10 +60,11 @@ class TinyModel:
     context_tokens: int = 256
     tied_output: bool = True
     seed: int = 0
+    spare_ids: int = 0  # token ids that the tokenizer does not have; only of a folder
 
     @property
     def vocabulary(self) -> int:
-        return len(tokens())
+        return len(tokens()) + self.spare_ids
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Canonical name to logical shape."""

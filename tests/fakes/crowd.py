@@ -1,0 +1,72 @@
+"""A scheduler over real stages, moved on by chance, step by step in one thread.
+
+Stages compute when a step is sent, results are taken whenever chance says so. Times are made up, so that the sizes of
+chunks are the same on every machine and differ from seed to seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import replace
+
+from coordinator.scheduling.capacity import Capacity
+from coordinator.scheduling.events import Event, Token
+from coordinator.scheduling.scheduler import Scheduler
+from coordinator.scheduling.sequence import SequenceRequest
+from coordinator.scheduling.step import Step
+from layerline.frames import Frame, StageTiming, StepResult
+from tests.fakes.tiny_models import PAGE_TOKENS, StageChain
+
+
+class Crowd:
+    """A scheduler over real stages, and chance."""
+
+    def __init__(self, chain: StageChain, luck: random.Random, *, pages: int, context_tokens: int) -> None:
+        self._luck = luck
+        self._chain = chain
+        self._results: deque[StepResult] = deque()
+        self.answers: dict[int, list[int]] = {}
+        self.scheduler = Scheduler(
+            Capacity(
+                pages=pages,
+                page_tokens=PAGE_TOKENS,
+                max_rows=luck.choice([7, 16, 40]),
+                chunk_tokens=luck.choice([3, 8, 40]),
+                context_tokens=context_tokens,
+                max_in_flight=len(chain.stages),
+                max_waiting=64,
+                open_ended_tokens=4,
+            )
+        )
+
+    def ask(self, sequence: int, prompt: list[int], max_tokens: int) -> None:
+        self.answers[sequence] = []
+        self.scheduler.add(SequenceRequest(sequence=sequence, token_ids=tuple(prompt), max_tokens=max_tokens))
+
+    def move(self) -> None:
+        """Sends a step or takes a result, whatever chance prefers and is possible."""
+        step = self.scheduler.next_step() if self._luck.random() < 0.6 or not self._results else None
+        if step is not None:
+            self._results.append(self._computed(step))
+        elif self._results:
+            self._tell(self.scheduler.complete(self._results.popleft()))
+
+    def lose(self) -> None:
+        self.scheduler.lose()
+        self._results.clear()
+
+    def _computed(self, step: Step) -> StepResult:
+        product: Frame | StepResult = step.frame(epoch=1)
+        for index, stage in enumerate(self._chain.stages):
+            assert isinstance(product, Frame)
+            product = stage.run(product, index)
+        assert isinstance(product, StepResult)
+        times_us = [self._luck.randrange(1, 3000) for _ in self._chain.stages]
+        timings = [StageTiming(stage_index=index, compute_us=time) for index, time in enumerate(times_us)]
+        return replace(product, timings=tuple(timings))
+
+    def _tell(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            if isinstance(event, Token):
+                self.answers[event.sequence].append(event.token_id)
