@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -72,16 +73,15 @@ def main(
 
 
 def _measured(model: BenchModel, names: list[str], effort: Effort, placement: Placement) -> list[Figures]:
-    """What the cases of those names that are for `model` found."""
+    """What the cases of those names that are for `model` found; those on the same clusters follow each other."""
     cases = [case for case in CASES if case.name in names and model.key in case.models]
-    if not cases:
-        return []
     found = []
-    _say(f"{model.key}: starting one node and two nodes")
-    with running_pair(model, placement) as pair:
-        for case in cases:
-            _say(f"{model.key}: {case.name}")
-            found.append(case.measure(pair, effort))
+    for layouts, alike in groupby(cases, key=lambda case: case.layouts):
+        _say(f"{model.key}: starting clusters")
+        with running_pair(model, layouts, placement) as pair:
+            for case in alike:
+                _say(f"{model.key}: {case.name}")
+                found.append(case.measure(pair, effort))
     return found
 
 

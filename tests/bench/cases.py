@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.bench import batch, decode, depth, footprint, gaps, prefill, prefix
+from tests.bench import batch, decode, depth, footprint, gaps, prefill, prefix, ranks
 from tests.bench.effort import Effort
 from tests.bench.figures import Figures
+from tests.bench.layout import ONE_NODE, TWO_NODES, TWO_RANKS, TWO_THREADS
 from tests.bench.models import MODELS
-from tests.bench.pair import Pair
+from tests.bench.pair import Layouts, Pair
 
 SIMULATED = "simulated"  # the case that needs neither a model nor a lab; see `tests.bench.simulated`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """A case that is measured on one node and two nodes with a model of `models`."""
+    """A case that is measured on clusters of both `layouts` with each of `models`."""
 
     name: str
     measure: Callable[[Pair, Effort], Figures]
     models: tuple[str, ...] = tuple(MODELS)
+    layouts: Layouts = (ONE_NODE, TWO_NODES)
 
 
 CASES = (
@@ -32,5 +34,6 @@ CASES = (
     Case(name="gaps", measure=gaps.measure, models=("qwen",)),
     Case(name="prefix", measure=prefix.measure, models=("qwen",)),
     Case(name="depth", measure=depth.measure, models=("qwen",)),
+    Case(name="ranks", measure=ranks.measure, models=("smollm2",), layouts=(TWO_THREADS, TWO_RANKS)),
 )
 NAMES = (*(case.name for case in CASES), SIMULATED)

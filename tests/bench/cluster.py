@@ -1,4 +1,4 @@
-"""Nodes of one core each and a coordinator, in a lab whose cables carry 1 Gbit/s, with a model loaded and warm."""
+"""Nodes and a coordinator, in a lab whose cables carry 1 Gbit/s, with a model loaded and warm."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.bench import usage
+from tests.bench.layout import Layout
 from tests.bench.models import BenchModel
 from tests.bench.placement import Placement
 from tests.bench.streams import Stream, streams_from_json
@@ -76,17 +77,21 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(model: BenchModel, placement: Placement, nodes: int) -> Iterator[Cluster]:
-    """A cluster of `nodes` nodes, each on a core of its own, with the model placed on them."""
-    names = NODE_NAMES[:nodes]
+def running_cluster(model: BenchModel, layout: Layout, placement: Placement) -> Iterator[Cluster]:
+    """A cluster of such nodes with the model placed on them."""
+    names = NODE_NAMES[: layout.nodes]
     path = model.fetch()
     with Lab(*names, DESK, rate_mbit=LINK_MBIT) as lab:
         for name in names:
             lab[name].give_model(path)
-        started = [start_node(lab[name], cpu=core, **placement.environment) for core, name in enumerate(names)]
+        started = [
+            start_node(lab[name], device=layout.device, cpu=layout.core_of(node), **placement.environment)
+            for node, name in enumerate(names)
+        ]
         for node in started:
             await_measured(node)
-        load_s = _start_coordinator(lab[DESK], path.name, model, placement.layers(model, names))
+        words = ["--context", str(model.context_tokens), *placement.words(model, names), *layout.words]
+        load_s = _start_coordinator(lab[DESK], path.name, words)
         for machine in lab:
             usage.put_first(machine.pids())
         cluster = Cluster(lab, [lab[name] for name in names], load_s)
@@ -94,10 +99,9 @@ def running_cluster(model: BenchModel, placement: Placement, nodes: int) -> Iter
         yield cluster
 
 
-def _start_coordinator(desk: Machine, file: str, model: BenchModel, layers: str) -> float:
+def _start_coordinator(desk: Machine, file: str, options: Sequence[str]) -> float:
     """Starts the coordinator; the seconds from its plan to the model's being ready."""
-    placement = ["--layers", layers, "--context", str(model.context_tokens)]
-    words = ["layerline", "coordinator", "--model", file, *placement, "--port", str(COORDINATOR_PORT)]
+    words = ["layerline", "coordinator", "--model", file, *options, "--port", str(COORDINATOR_PORT)]
     coordinator = desk.start(words)
     coordinator.wait_for("layers 0 to", deadline_s=START_DEADLINE_S)
     began_s = time.perf_counter()

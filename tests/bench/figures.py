@@ -18,7 +18,10 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """What one case found. Ratios are of measurements taken in turn, so that they hold on any machine."""
+    """What one case found. `ratios` are of measurements taken in turn, so that they hold on any machine.
+
+    Beside them is `allreduce_us`, a time that the project is held to as well.
+    """
 
     rows: tuple[Row, ...]
     ratios: dict[str, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""One node and two nodes with the same model, each in a lab of its own and warm, to be measured in turn."""
+"""Two clusters with the same model, each in a lab of its own and warm, to be measured in turn."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.bench.cluster import Cluster, running_cluster
+from tests.bench.layout import Layout
 from tests.bench.models import BenchModel
-from tests.bench.placement import AS_USUAL, Placement
+from tests.bench.placement import Placement
+
+Layouts = tuple[Layout, Layout]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,15 +24,13 @@ class Pair:
 
     @property
     def clusters(self) -> tuple[Cluster, Cluster]:
-        """Both, the smaller first."""
+        """Both, in order."""
         return self.one, self.two
 
 
 @contextmanager
-def running_pair(model: BenchModel, placement: Placement = AS_USUAL) -> Iterator[Pair]:
+def running_pair(model: BenchModel, layouts: Layouts, placement: Placement) -> Iterator[Pair]:
     """Both clusters for the time of the block."""
-    with (
-        running_cluster(model, placement, nodes=1) as one,
-        running_cluster(model, placement, nodes=2) as two,
-    ):
+    first, second = layouts
+    with running_cluster(model, first, placement) as one, running_cluster(model, second, placement) as two:
         yield Pair(model=model, one=one, two=two)

@@ -18,17 +18,14 @@ class Placement:
     first_layers: int = 0
     instructions: str = ""
 
-    def layers(self, model: BenchModel, nodes: tuple[str, ...]) -> str:
-        """The text for --layers that places the model on one or two nodes."""
+    def words(self, model: BenchModel, nodes: tuple[str, ...]) -> list[str]:
+        """What the coordinator is told, so that the model is placed on one or two nodes."""
         if len(nodes) == 1:
-            return f"{nodes[0]}=0-{model.layers - 1}"
+            return []
         first_layers = self.first_layers or model.first_layers
-        return f"{nodes[0]}=0-{first_layers - 1},{nodes[1]}={first_layers}-{model.layers - 1}"
+        return ["--layers", f"{nodes[0]}=0-{first_layers - 1},{nodes[1]}={first_layers}-{model.layers - 1}"]
 
     @property
     def environment(self) -> dict[str, str]:
         """What the nodes are started with."""
         return {"ONEDNN_MAX_CPU_ISA": self.instructions} if self.instructions else {}
-
-
-AS_USUAL = Placement()

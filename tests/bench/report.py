@@ -20,6 +20,8 @@ UNITS = (
     ("mib", "MiB"),
     ("cores_busy", "cores busy"),
     ("chunks", "chunks"),
+    ("ranks", "ranks"),
+    ("us", "µs"),
     ("ms", "ms"),
     ("s", "s"),
 )
@@ -35,6 +37,8 @@ TARGETS = {
     "sim_prefill_3n_over_1n": "≥ 2.7",
     "sim_decode24_3n_over_1n": "≥ 2.7",
     "sim_bubble_over_formula": "0.9 to 1.15",
+    "allreduce_us": "≤ 60",
+    "tp2_over_threads2.smollm2": "≥ 0.8",
 }
 
 

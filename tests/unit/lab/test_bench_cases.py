@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from tests.bench import batch, depth, gaps, prefill, prefix
+from node.ranks.measure import AllReduceTimes
+from tests.bench import batch, depth, gaps, prefill, prefix, ranks
 from tests.bench.__main__ import main
 from tests.bench.cases import NAMES
 from tests.bench.cluster import Cluster
@@ -45,7 +46,7 @@ class SteadyCluster(Cluster):
         return (*answers, *left)
 
     def _answer(self, request: dict[str, Any], asked_s: float) -> Stream:
-        prompt: Prompt = request["token_ids"] if "token_ids" in request else request["prompt"]
+        prompt: Prompt = next(request[key] for key in ("token_ids", "prompt", "messages") if key in request)
         known = max((common(prompt, other) for other in self.asked), default=0)
         self.asked.append(prompt)
         first_s = max(1, len(prompt) - known) * self._token_s / 100
@@ -104,6 +105,12 @@ def test_the_gaps_case_compares_gaps_before_and_while(pair: Pair) -> None:
     pair.two.leaves = "length"
     with pytest.raises(LabError, match="ended while"):
         gaps.measure(pair, QUICK)
+
+
+def test_the_ranks_case_compares_a_stage_split_with_one_whole(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "measure_between_processes", lambda: AllReduceTimes(p50_us=20.0, p99_us=30.0))
+    ratios = ranks.measure(pair, QUICK).ratios
+    assert ratios == {"tp2_over_threads2.qwen": pytest.approx(2.0), "allreduce_us": 20.0}
 
 
 def test_the_depth_case_decodes_after_both_prompts(pair: Pair) -> None:

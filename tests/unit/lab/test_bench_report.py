@@ -8,7 +8,9 @@ import pytest
 from rich.console import Console
 
 from tests.bench.figures import Figures, Row
+from tests.bench.layout import TWO_NODES, TWO_RANKS
 from tests.bench.models import BenchModel
+from tests.bench.placement import Placement
 from tests.bench.report import print_report, write_json
 from tests.bench.streams import Stream, streams_from_json
 
@@ -55,8 +57,20 @@ def test_tokens_that_come_with_the_first_do_not_count_either() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "layers"),
-    [(("a",), "a=0-29"), (("a", "b"), "a=0-14,b=15-29"), (("a", "b", "c"), "a=0-9,b=10-19,c=20-29")],
+    ("placement", "nodes", "words"),
+    [
+        (Placement(), ("a",), []),
+        (Placement(), ("a", "b"), ["--layers", "a=0-13,b=14-23"]),
+        (Placement(first_layers=12), ("a", "b"), ["--layers", "a=0-11,b=12-23"]),
+    ],
 )
-def test_nodes_get_equal_shares(nodes: tuple[str, ...], layers: str) -> None:
-    assert BenchModel(key="smollm2", layers=30, context_tokens=512).shares(nodes) == layers
+def test_two_nodes_are_told_their_layers(placement: Placement, nodes: tuple[str, ...], words: list[str]) -> None:
+    model = BenchModel(key="qwen", layers=24, first_layers=14, context_tokens=512)
+    assert placement.words(model, nodes) == words
+
+
+def test_only_nodes_of_one_thread_have_a_core_of_their_own() -> None:
+    assert [TWO_NODES.core_of(node) for node in range(2)] == [0, 1]
+    assert TWO_RANKS.core_of(0) is None
+    assert TWO_RANKS.words == ["--tensor-parallel", "2"]
+    assert TWO_NODES.words == []
