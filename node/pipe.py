@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import msgpack
 
@@ -23,14 +23,21 @@ MAX_MESSAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """Load this stage and listen on `host`, any port. The card lies in a file, since it may be large."""
+    """Load this rank's part of a stage; rank 0 also listens on `host`, any port.
+
+    The card lies in a file, since it may be large. The last four fields are each rank's own, those before them the
+    same for all. Descriptors are numbers that the worker was started with.
+    """
 
     spec: StageSpec
     card_path: str
     model_path: str
     host: str
-    threads: int
     node: str  # the node's name, for errors
+    rank: int = 0
+    threads: int = 1
+    shared: int | None = None  # descriptor of what the ranks have in common; None for one alone
+    lines: tuple[int, ...] = ()  # descriptors of sockets: of rank 0 to each other in turn, of another to rank 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,25 +81,36 @@ class Placed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
-    """The last command failed; the worker goes on, unless it was `Start`."""
+class _Told:
+    """An error in the words of the worker that met it."""
 
     code: str
     message: str
     remedy: str
 
     @classmethod
-    def of(cls, error: LayerlineError) -> Refused:
-        """The refusal that `error` makes."""
+    def of(cls, error: LayerlineError) -> Self:
+        """What there is to tell of `error`."""
         return cls(code=error.code, message=error.message, remedy=error.remedy)
 
-    def error(self, node: str) -> LayerlineError:
-        """The error that this refusal tells of."""
-        return error_from_code(self.code, self.message, node=node, remedy=self.remedy)
+    def error(self, node: str, speaker: str = "") -> LayerlineError:
+        """The error that this tells of; a `speaker` is named before what it said."""
+        message = f"{speaker}: {self.message}" if speaker else self.message
+        return error_from_code(self.code, message, node=node, remedy=self.remedy)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused(_Told):
+    """The last command failed; the worker goes on, unless it was `Start`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed(_Told):
+    """The stage cannot go on, because of this rank or as far as it can see; it ends now."""
 
 
 ToWorker = Start | Place | Vacate
-FromWorker = Progress | Started | Placed | Refused
+FromWorker = Progress | Started | Placed | Refused | Failed
 _KINDS: dict[str, type] = {noun.__name__: noun for union in (ToWorker, FromWorker) for noun in typing.get_args(union)}
 
 
@@ -124,6 +142,8 @@ def _nested(fields: dict[str, Any]) -> dict[str, Any]:
     if "spec" in fields:
         spec = fields["spec"]
         fields["spec"] = StageSpec(**{**spec, "devices": tuple(spec["devices"]), "shares": tuple(spec["shares"])})
+    if "lines" in fields:
+        fields["lines"] = tuple(fields["lines"])
     if fields.get("next") is not None:
         fields["next"] = Peer(**{**fields["next"], "addresses": tuple(fields["next"]["addresses"])})
     return fields

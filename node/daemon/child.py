@@ -36,19 +36,21 @@ def compute_environment(environment: Mapping[str, str], threads: int) -> dict[st
     return {**environment, **counts, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-async def spawn(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
-    """Starts `command` with pipes on all three standard streams."""
+async def spawn(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, descriptors: Sequence[int] = ()
+) -> Process:
+    """Starts `command` with pipes on all three standard streams; it has `descriptors` too, under the same numbers."""
     return await asyncio.create_subprocess_exec(
-        *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True
+        *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True, pass_fds=descriptors
     )
 
 
 @asynccontextmanager
 async def child(
-    command: Sequence[str], environment: Mapping[str, str] | None = None
+    command: Sequence[str], environment: Mapping[str, str] | None = None, descriptors: Sequence[int] = ()
 ) -> AsyncIterator[tuple[Process, LastWords]]:
-    """A short-lived child that is dead when the block is left."""
-    process = await spawn(command, environment)
+    """A short-lived child that is dead when the block is left; started as `spawn` does."""
+    process = await spawn(command, environment, descriptors)
     assert process.stderr is not None
     words = LastWords()
     listening = asyncio.create_task(words.listen(process.stderr))

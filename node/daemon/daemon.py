@@ -24,10 +24,11 @@ from layerline.hosting.listening import ANY_IPV4, Listening, listen
 from layerline.mdns import MAX_ADDRESSES
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import node_pb2_grpc
-from node.daemon.child import compute_environment, python_module
+from node.daemon.all_reduce import measure_in_children, measured_all_reduce
+from node.daemon.child import python_module
 from node.daemon.description import Description, DeviceWatch
-from node.daemon.devices import Speed, check_memory, chosen_devices
-from node.daemon.greeting import greet, log_to_standard_error, tell_speeds
+from node.daemon.devices import check_memory, chosen_devices
+from node.daemon.greeting import greet, log_to_standard_error, tell_measured
 from node.daemon.hold_desk import HoldDesk
 from node.daemon.identity import Identity, held_identity
 from node.daemon.measure import measure_in_child, measured_speeds
@@ -36,8 +37,8 @@ from node.daemon.registration import Registration
 from node.daemon.service import NodeService
 from node.daemon.settings import DEFAULT_PORT, NodeSettings
 from node.daemon.stage_keeper import KeeperSettings, OnLost, StageKeeper, Worker
-from node.daemon.system_devices import SystemDevices, system_devices
-from node.daemon.worker_process import WorkerProcess
+from node.daemon.system_devices import system_devices
+from node.daemon.worker_group import WorkerGroup
 
 DRAIN_DEADLINE_S = 2.0  # for the coordinator to let the step that runs end, and to leave
 CALLS_DEADLINE_S = 0.2  # for other calls
@@ -75,16 +76,16 @@ async def _run(settings: NodeSettings, worker_command: tuple[str, ...], last_res
         told = held.enter_context(told_by_signals())
         system = held.enter_context(system_devices(os.environ))
         devices = chosen_devices(settings.devices, system.present())
-        check_memory(settings.memory_bytes, [system.read(device) for device in devices])
+        watch = DeviceWatch(settings, system, devices)
+        check_memory(settings.memory_bytes, watch.readings())
         server = make_server()
         listening = _listen(server, settings)
         identity = held.enter_context(held_identity(settings.state, settings.name, listening.told_address))
         cards = held.enter_context(_empty_folder(identity.folder / "cards"))
-        watch = DeviceWatch(settings, system, devices)
         parts = _assemble(settings, worker_command, watch, identity, listening, cards)
         async with _serving(server, parts):
             greet(await parts.description.facts(), mdns=settings.mdns)
-            background = [_measure(settings, system, devices, watch)]
+            background = [_measure(settings.state, watch)]
             if settings.mdns:
                 background.append(_advertise(parts, listening))
             await _until_told(told, parts.desk, background, last_resort)
@@ -98,23 +99,21 @@ def _assemble(
     listening: Listening,
     cards: Path,
 ) -> _Parts:
-    environment = compute_environment(os.environ, settings.threads)
-
-    async def spawn_worker(on_lost: OnLost) -> Worker:
-        return await WorkerProcess.spawn(worker_command, environment, node=settings.name, on_lost=on_lost)
+    async def spawn_workers(devices: Sequence[str], on_lost: OnLost) -> Worker:
+        threads = {device: watch.threads[device] for device in devices}
+        return await WorkerGroup.spawn(worker_command, os.environ, threads, node=settings.name, on_lost=on_lost)
 
     library = ModelLibrary(settings.models, node=settings.name, cache=settings.cache / "cards", work=cards)
     keeper = StageKeeper(
         KeeperSettings(
             node=settings.name,
             host=listening.host_text,
-            threads=settings.threads,
             keep_alive_s=settings.keep_alive_s,
         ),
         models=library,
         epochs=identity,
         devices=watch.facts,
-        spawn_worker=spawn_worker,
+        spawn_worker=spawn_workers,
         call_later=asyncio.get_running_loop().call_later,
     )
     desk = HoldDesk(keeper, node=settings.name, node_id=identity.node_id)
@@ -189,16 +188,16 @@ async def _guarded(part: Coroutine[Any, Any, None]) -> None:
         log.exception("A part of the daemon failed; the node goes on without it.")
 
 
-async def _measure(settings: NodeSettings, system: SystemDevices, devices: tuple[str, ...], watch: DeviceWatch) -> None:
-    readings = [system.read(device) for device in devices]
-    speeds: dict[str, Speed] = {}
+async def _measure(state: Path, watch: DeviceWatch) -> None:
+    readings, threads = watch.readings(), watch.threads
     try:
-        speeds = await measured_speeds(
-            readings, threads=settings.threads, state=settings.state, measure=measure_in_child
+        watch.speeds = await measured_speeds(readings, threads=threads, state=state, measure=measure_in_child)
+        watch.all_reduce_us = await measured_all_reduce(
+            readings, threads=threads, state=state, measure=measure_in_children
         )
     finally:
-        watch.speeds = speeds
-    tell_speeds(speeds)
+        watch.measured = True
+    tell_measured(watch.speeds, watch.all_reduce_us)
 
 
 async def _advertise(parts: _Parts, listening: Listening) -> None:

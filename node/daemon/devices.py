@@ -6,11 +6,12 @@ Pure but for the readings it is given; what the operating system and the driver 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from layerline.errors import UsageError
-from layerline.facts import DeviceFacts, LoadedStage
+from layerline.facts import DeviceFacts
 from layerline.units import format_bytes
 
 FREE_SHARE = 0.9  # of the free memory; the rest is for whatever else runs
@@ -37,12 +38,27 @@ class Speed:
 
 def chosen_devices(asked: Sequence[str], present: Sequence[str]) -> tuple[str, ...]:
     """The devices to use: those asked for, or else every CUDA device, or else mps, or else the CPU."""
-    missing = [device for device in asked if device not in present]
+    missing = [device for device in asked if device not in present and not device.startswith("cpu:")]
     if missing:
         remedy = f"This machine has {', '.join(present)}."
         raise UsageError(f"--device {','.join(missing)}: there is no such device here.", remedy=remedy)
     accelerators = tuple(device for device in present if device.startswith("cuda:"))
     return tuple(asked) or accelerators or (("mps",) if "mps" in present else ("cpu",))
+
+
+def shared_out(readings: Sequence[DeviceReading], threads: Mapping[str, int]) -> tuple[DeviceReading, ...]:
+    """The readings, where parts of one CPU have each its part of the memory, in proportion to their threads."""
+    all_threads = sum(threads[reading.device] for reading in readings if reading.kind == "cpu")
+    return tuple(
+        dataclasses.replace(
+            reading,
+            total_bytes=reading.total_bytes * threads[reading.device] // all_threads,
+            free_bytes=reading.free_bytes * threads[reading.device] // all_threads,
+        )
+        if reading.kind == "cpu"
+        else reading
+        for reading in readings
+    )
 
 
 def check_memory(memory_bytes: int | None, readings: Sequence[DeviceReading]) -> None:
@@ -60,18 +76,21 @@ def device_facts(
     readings: Sequence[DeviceReading],
     *,
     memory_bytes: int | None,
-    threads: int,
+    threads: Mapping[str, int],
     speeds: Mapping[str, Speed],
-    loaded: LoadedStage | None,
+    own_bytes: Mapping[str, int],
 ) -> tuple[DeviceFacts, ...]:
-    """The facts of every device; `memory_bytes` is what models may take on all of them together, if given."""
+    """The facts of every device; `memory_bytes` is what models may take on all of them together, if given.
+
+    `own_bytes` is what this node's own stage takes on each, which counts as free.
+    """
     total_bytes = sum(reading.total_bytes for reading in readings)
     facts = []
     for reading in readings:
         speed = speeds.get(reading.device, Speed())
         if memory_bytes is None:
-            own_bytes = _own_bytes(reading.device, loaded)
-            budget_bytes = int(FREE_SHARE * min(reading.total_bytes, reading.free_bytes + own_bytes))
+            free_bytes = reading.free_bytes + _own_bytes(reading, readings, own_bytes)
+            budget_bytes = int(FREE_SHARE * min(reading.total_bytes, free_bytes))
         else:
             budget_bytes = memory_bytes * reading.total_bytes // max(1, total_bytes)
         facts.append(
@@ -79,7 +98,7 @@ def device_facts(
                 device=reading.device,
                 kind=reading.kind,
                 name=reading.name,
-                threads=threads if reading.kind == "cpu" else 0,
+                threads=threads[reading.device] if reading.kind == "cpu" else 0,
                 total_bytes=reading.total_bytes,
                 free_bytes=reading.free_bytes,
                 budget_bytes=budget_bytes,
@@ -98,7 +117,10 @@ def device_summary(facts: Sequence[DeviceFacts]) -> str:
     return f"{count}{what}, {format_bytes(sum(device.total_bytes for device in facts))}"
 
 
-def _own_bytes(device: str, loaded: LoadedStage | None) -> int:
-    if loaded is None or device not in loaded.spec.devices:
-        return 0
-    return (loaded.weights_bytes + loaded.kv_bytes) // len(loaded.spec.devices)
+def _own_bytes(reading: DeviceReading, readings: Sequence[DeviceReading], own_bytes: Mapping[str, int]) -> int:
+    """What the node's own stage takes of this device's memory, which parts of a CPU have in common."""
+    if reading.kind != "cpu":
+        return own_bytes.get(reading.device, 0)
+    parts = [part for part in readings if part.kind == "cpu"]
+    taken_bytes = sum(own_bytes.get(part.device, 0) for part in parts)
+    return taken_bytes * reading.total_bytes // max(1, sum(part.total_bytes for part in parts))

@@ -37,8 +37,8 @@ def greet(facts: NodeFacts, *, mdns: bool) -> None:
     log.info('To prompt, from any machine of this network: layerline prompt "Hello" --model %s%s', model, node)
 
 
-def tell_speeds(speeds: Mapping[str, Speed]) -> None:
-    """Says what was measured."""
+def tell_measured(speeds: Mapping[str, Speed], all_reduce_us: float) -> None:
+    """Says what was measured; 0 microseconds were not."""
     for device, speed in speeds.items():
         log.info(
             "Device %s computes %.3g TFLOP/s and reads %.3g GB/s.",
@@ -46,6 +46,8 @@ def tell_speeds(speeds: Mapping[str, Speed]) -> None:
             speed.matrix_flops_per_s / 1e12,
             speed.memory_bytes_per_s / 1e9,
         )
+    if all_reduce_us:
+        log.info("One all-reduce between %s takes %.3g us.", " and ".join(speeds), all_reduce_us)
 
 
 def _device_line(device: DeviceFacts) -> str:

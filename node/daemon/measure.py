@@ -1,71 +1,31 @@
-"""How fast this node's devices are: measured once in a child process, kept on disk for the next start.
-
-Daemons on one machine measure one after the other, since together each would find half of what there is.
-What cannot be measured stays unmeasured, with a line in the log.
-"""
+"""How fast this node's devices are: measured once in a child process, kept on disk for the next start."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import dataclasses
 import importlib.metadata
 import json
-import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from node.daemon.child import child, compute_environment, python_module
 from node.daemon.devices import DeviceReading, Speed
-from node.daemon.held_file import FileHeldError, held_file
+from node.daemon.measured_once import MeasuredFile, UnmeasuredError, measured_once
 
 MEASURE_DEADLINE_S = 120.0  # for one device; a cold start of torch may take half of it
-TURN_DEADLINE_S = 180.0
-TURN_POLL_S = 0.1
 MAX_ANSWER_BYTES = 1 << 12
-MAX_CACHE_BYTES = 1 << 20
 
-log = logging.getLogger(__name__)
 MeasureDevice = Callable[[str, int], Awaitable[Speed]]
 
 
-class UnmeasuredError(Exception):
-    """A device could not be measured; the text says why."""
-
-
 async def measured_speeds(
-    readings: Sequence[DeviceReading], *, threads: int, state: Path, measure: MeasureDevice
+    readings: Sequence[DeviceReading], *, threads: Mapping[str, int], state: Path, measure: MeasureDevice
 ) -> dict[str, Speed]:
     """The speed of each device by its name, from the file in `state` or by `measure(device, threads)`."""
-    cache = SpeedCache(state / "speeds.json")
-    keys = {reading.device: speed_key(reading, threads) for reading in readings}
-    try:
-        async with asyncio.timeout(TURN_DEADLINE_S):
-            while True:
-                known = cache.read()
-                if all(key in known for key in keys.values()):
-                    return {device: known[key] for device, key in keys.items()}
-                with contextlib.suppress(FileHeldError), held_file(state / "measuring.lock", ""):
-                    return await _measure_missing(keys, threads, cache, measure)
-                await asyncio.sleep(TURN_POLL_S)
-    except (TimeoutError, OSError) as error:
-        log.warning("The speed of the devices is not measured: %s.", str(error) or "it took too long")
-        return {}
-
-
-async def _measure_missing(
-    keys: dict[str, str], threads: int, cache: SpeedCache, measure: MeasureDevice
-) -> dict[str, Speed]:
-    known = cache.read()
-    for device, key in keys.items():
-        if key in known:
-            continue
-        try:
-            known[key] = await measure(device, threads)
-        except UnmeasuredError as error:
-            log.warning("The speed of %s is not measured: %s.", device, error)
-    cache.write(known)
-    return {device: known[key] for device, key in keys.items() if key in known}
+    keys = {reading.device: speed_key(reading, threads[reading.device]) for reading in readings}
+    return await measured_once("The speed", keys, speed_file(state), lambda device: measure(device, threads[device]))
 
 
 async def measure_in_child(device: str, threads: int) -> Speed:
@@ -83,6 +43,11 @@ async def measure_in_child(device: str, threads: int) -> Speed:
         return speed_from_json(json.loads(answer))
     except ValueError:
         raise UnmeasuredError(words.last or f"its process ended with {code}") from None
+
+
+def speed_file(state: Path) -> MeasuredFile[Speed]:
+    """The file in `state` that keeps speeds by `speed_key`."""
+    return MeasuredFile(state / "speeds.json", speed_from_json, dataclasses.asdict)
 
 
 def speed_from_json(value: object) -> Speed:
@@ -104,29 +69,3 @@ def speed_key(reading: DeviceReading, threads: int) -> str:
         return f"{reading.kind} {reading.name}, torch {torch}"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"cpu {reading.name}, {threads} threads on {cores} cores, torch {torch}"
-
-
-class SpeedCache:
-    """Speeds by key in one JSON file; a damaged one is as good as none."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> dict[str, Speed]:
-        """What is known."""
-        try:
-            with open(self._path, "rb") as file:
-                entries = json.loads(file.read(MAX_CACHE_BYTES))
-            return {str(key): speed_from_json(value) for key, value in dict(entries).items()}
-        except (OSError, ValueError, TypeError):
-            return {}
-
-    def write(self, speeds: dict[str, Speed]) -> None:
-        """Replaces what is known, in one piece."""
-        entries = {
-            key: {"matrix_flops_per_s": speed.matrix_flops_per_s, "memory_bytes_per_s": speed.memory_bytes_per_s}
-            for key, speed in speeds.items()
-        }
-        fresh = self._path.with_suffix(".new")
-        fresh.write_text(json.dumps(entries, indent=1))
-        os.replace(fresh, self._path)

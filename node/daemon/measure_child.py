@@ -22,8 +22,9 @@ ROWS = 128
 def main() -> None:
     """Measures the device named on the command line."""
     end_with_parent()
-    device, threads = torch.device(sys.argv[1]), int(sys.argv[2])
-    torch.set_num_threads(threads)
+    name, threads = sys.argv[1:]
+    device = torch.device("cpu" if name.startswith("cpu") else name)  # cpu:1 is a part of the CPU like any other
+    torch.set_num_threads(int(threads))
     size = 1024 if device.type == "cpu" else 8192
     rows = ROWS if device.type == "cpu" else size
     with torch.inference_mode():

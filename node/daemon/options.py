@@ -13,18 +13,19 @@ from layerline.units import parse_bytes
 
 MAX_NAME_BYTES = 63
 MAX_THREADS = 1024
+MAX_DEVICES = 64  # as many as a stage can span
 MAX_KEEP_ALIVE_S = 30 * 24 * 3600.0
 _SECONDS_OF = {"": 1, "s": 1, "m": 60, "h": 3600}
 _CUDA = re.compile(r"cuda:(0|[1-9][0-9]{0,2})")
-_CPU = re.compile(r"cpu(?::([0-9]{1,9}))?")
+_CPU = re.compile(r"cpu:[0-9]{1,9}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceChoice:
-    """The devices asked for, none for whatever there is; `threads` is 0 unless `cpu:N` named it."""
+    """The devices asked for, none for whatever there is; `threads` are those of each, if `cpu:N` named them."""
 
     devices: tuple[str, ...]
-    threads: int = 0
+    threads: tuple[int, ...] = ()
 
 
 def parse_name(value: object) -> str:
@@ -53,18 +54,21 @@ def parse_port(value: object) -> int:
 
 
 def parse_device(value: object) -> DeviceChoice:
-    """auto, cpu, cpu:N, mps, or cuda:0,cuda:1."""
+    """auto, cpu, cpu:N, mps, cuda:0,cuda:1, or cpu:N,cpu:N for parts of the CPU, which are called cpu:0 and cpu:1."""
     text = _text(value)
     if text == "auto":
         return DeviceChoice(devices=())
-    if text == "mps":
-        return DeviceChoice(devices=("mps",))
-    if cpu := _CPU.fullmatch(text):
-        threads = parse_threads(cpu[1]) if cpu[1] is not None else 0
-        return DeviceChoice(devices=("cpu",), threads=threads)
     names = tuple(text.split(","))
+    if len(names) > MAX_DEVICES:
+        raise ValueError(f"must name at most {MAX_DEVICES} devices")
+    if names in (("cpu",), ("mps",)):
+        return DeviceChoice(devices=names)
+    if all(_CPU.fullmatch(name) for name in names):
+        threads = tuple(parse_threads(name.removeprefix("cpu:")) for name in names)
+        parts = tuple(f"cpu:{rank}" for rank in range(len(names)))
+        return DeviceChoice(devices=parts if len(parts) > 1 else ("cpu",), threads=threads)
     if not all(_CUDA.fullmatch(name) for name in names):
-        raise ValueError("must be auto, cpu, cpu:N, mps, or a list like cuda:0,cuda:1")
+        raise ValueError("must be auto, cpu, cpu:N, mps, or a list like cuda:0,cuda:1 or cpu:2,cpu:2")
     if len(set(names)) < len(names):
         raise ValueError("names a device twice")
     return DeviceChoice(devices=names)

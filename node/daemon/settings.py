@@ -9,7 +9,7 @@ import difflib
 import os
 import socket
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -37,13 +37,18 @@ class NodeSettings:
     host: str  # the one address to listen on; empty for every interface
     port: int | None  # None for DEFAULT_PORT or the next free one; 0 for any
     devices: tuple[str, ...]  # empty for all the accelerators there are, or else the CPU
-    threads: int
+    threads: int  # that compute on a CPU
+    part_threads: tuple[int, ...]  # of each of `devices` instead, where they are parts of the CPU; else empty
     memory_bytes: int | None  # for the whole node; None for most of what is free
     models: Path
     mdns: bool
     keep_alive_s: float
     state: Path  # where identities and measurements are kept
     cache: Path  # where model cards are kept; nothing in it is needed
+
+    def threads_of(self, devices: Sequence[str]) -> dict[str, int]:
+        """The threads of the process that computes on each of `devices`, which are those asked for, if any were."""
+        return dict(zip(devices, self.part_threads or (self.threads,) * len(devices), strict=True))
 
 
 def resolve_settings(
@@ -67,6 +72,7 @@ def resolve_settings(
         port=given.parsed("port", options.parse_port, None),
         devices=choice.devices,
         threads=_threads(given, choice),
+        part_threads=choice.threads if len(choice.devices) > 1 else (),
         memory_bytes=given.parsed("memory", options.parse_memory, None),
         models=given.parsed("models", options.parse_models, cache / "models"),
         mdns=given.parsed("mdns", options.parse_switch, True),
@@ -128,10 +134,11 @@ def _from_environment(environment: Mapping[str, str]) -> Mapping[str, object]:
 
 def _threads(given: _Given, choice: DeviceChoice) -> int:
     threads = given.parsed("threads", options.parse_threads, 0)
-    if threads and choice.threads and threads != choice.threads:
-        message = f"{given.origin('device')} says {choice.threads} threads and {given.origin('threads')} {threads}."
+    if threads and any(named != threads for named in choice.threads):
+        named = " and ".join(map(str, choice.threads))
+        message = f"{given.origin('device')} says {named} threads and {given.origin('threads')} {threads}."
         raise UsageError(message, remedy="Give one of them.")
-    return threads or choice.threads or usable_cores()
+    return threads or max(choice.threads, default=0) or usable_cores()
 
 
 def usable_cores() -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from layerline.facts import DeviceFacts, LoadedStage
 from layerline.holding import Bind
 from layerline.plan import StageSpec
 from node.daemon.model_library import OnProgress, OpenedModel
-from node.daemon.stage_memory import check_memory_fits
+from node.daemon.stage_memory import check_memory_fits, device_bytes
 from node.pipe import Place, Placed, Start, Started
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ OnLost = Callable[[LayerlineError], None]
 
 
 class Worker(Protocol):
-    """A worker as the keeper uses it: `node.daemon.worker_process.WorkerProcess`, or a fake."""
+    """A stage's workers as the keeper uses them: `node.daemon.worker_group.WorkerGroup`, or a fake."""
 
     lost: LayerlineError | None
 
@@ -70,7 +70,7 @@ class Timer(Protocol):
         """Calls it off."""
 
 
-SpawnWorker = Callable[[OnLost], Awaitable[Worker]]
+SpawnWorker = Callable[[Sequence[str], OnLost], Awaitable[Worker]]  # for the devices of one stage
 CallLater = Callable[[float, Callable[[], None]], Timer]
 
 
@@ -80,7 +80,6 @@ class KeeperSettings:
 
     node: str
     host: str
-    threads: int
     keep_alive_s: float
 
 
@@ -91,10 +90,11 @@ class KeptStage:
     spec: StageSpec
     started: Started
     worker: Worker
+    device_bytes: Mapping[str, int]  # held on each of its devices
 
 
 class StageKeeper:
-    """Has at most one stage. `devices` tells what models may take where, given what is loaded."""
+    """Has at most one stage. `devices` tells what models may take where, given what the stage takes on each."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class StageKeeper:
         *,
         models: Models,
         epochs: Epochs,
-        devices: Callable[[LoadedStage | None], Sequence[DeviceFacts]],
+        devices: Callable[[Mapping[str, int]], Sequence[DeviceFacts]],
         spawn_worker: SpawnWorker,
         call_later: CallLater,
     ) -> None:
@@ -125,6 +125,11 @@ class StageKeeper:
             return None
         started = self._stage.started
         return LoadedStage(spec=self._stage.spec, weights_bytes=started.weights_bytes, kv_bytes=started.kv_bytes)
+
+    @property
+    def own_bytes(self) -> Mapping[str, int]:
+        """What the stage in memory takes on each device."""
+        return self._stage.device_bytes if self._stage else {}
 
     @property
     def last_epoch(self) -> int:
@@ -202,16 +207,15 @@ class StageKeeper:
                 node=node,
                 remedy="Copy the same model files to every machine.",
             )
-        check_memory_fits(spec, model.spec, self._devices(self.loaded), node)
+        check_memory_fits(spec, model.spec, self._devices(self.own_bytes), node)
 
     async def _start(self, spec: StageSpec, model: OpenedModel, on_progress: OnProgress) -> KeptStage:
-        worker = await self._spawn_worker(lambda error: self._lost(worker, error))
+        worker = await self._spawn_worker(spec.devices, lambda error: self._lost(worker, error))
         start = Start(
             spec=spec,
             card_path=str(model.card_path),
             model_path=str(model.path),
             host=self._settings.host,
-            threads=self._settings.threads,
             node=self._settings.node,
         )
         try:
@@ -222,7 +226,8 @@ class StageKeeper:
             await worker.stop()
             raise
         log.info("Loaded layers %d to %d of %s.", spec.first_layer, spec.last_layer, spec.model)
-        return KeptStage(spec=spec, started=started, worker=worker)
+        held_bytes = {device: taken.held for device, taken in device_bytes(spec, model.spec).items()}
+        return KeptStage(spec=spec, started=started, worker=worker, device_bytes=held_bytes)
 
     async def _end(self) -> None:
         stage, self._stage = self._stage, None

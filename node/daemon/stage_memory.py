@@ -1,44 +1,68 @@
-"""Whether a stage goes with the model and the devices it is meant for."""
+"""Whether a stage fits the devices it is for, before anything is loaded: each rank its own share on its own device.
+
+What a stage takes is what `layerline.models.sizes` says, which the planner asks too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import DeviceFacts
-from layerline.models.sizes import kv_bytes_per_token, stage_weights_bytes, workspace_bytes
+from layerline.models.shares import RankShare, rank_shares
+from layerline.models.sizes import kv_bytes_per_token, rank_workspace_bytes, stage_weights_bytes
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 from layerline.units import format_bytes
 
 
-def check_memory_fits(spec: StageSpec, model: ModelSpec, devices: Sequence[DeviceFacts], node: str) -> None:
-    """PlanDoesNotFitError if a device's share of the stage is more than models may take there.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankBytes:
+    """What one rank takes on its device: always, and while it computes."""
 
-    PlanInvalidError if the model has no such layers or the node no such device.
+    held: int  # weights and KV pages
+    workspace: int
+
+    @property
+    def needed(self) -> int:
+        """All of it."""
+        return self.held + self.workspace
+
+
+def check_memory_fits(spec: StageSpec, model: ModelSpec, devices: Sequence[DeviceFacts], node: str) -> None:
+    """PlanDoesNotFitError if what a rank takes is more than models may take on its device.
+
+    PlanInvalidError if the model has no such layers or cannot be split so, or the node has no such device.
     """
     if spec.last_layer >= model.layers:
         message = f"Node {node} was to load layer {spec.last_layer} of {spec.model}, which has {model.layers} layers."
         raise PlanInvalidError(message, node=node, remedy="Make the plan anew.")
-    share_bytes = stage_bytes(spec, model) // len(spec.devices)
     budgets = {device.device: device.budget_bytes for device in devices}
-    for device in spec.devices:
+    for device, rank in device_bytes(spec, model).items():
         if device not in budgets:
             message = f"Node {node} has no device {device}, only {', '.join(budgets)}."
             raise PlanInvalidError(message, node=node, remedy="Make the plan anew.")
-        if share_bytes > budgets[device]:
+        if rank.needed > budgets[device]:
             raise PlanDoesNotFitError(
-                f"Layers {spec.first_layer} to {spec.last_layer} of {spec.model} need {format_bytes(share_bytes)} on "
+                f"Layers {spec.first_layer} to {spec.last_layer} of {spec.model} need {format_bytes(rank.needed)} on "
                 f"{device} of node {node}, where {format_bytes(budgets[device])} are available.",
                 node=node,
                 remedy="Give it fewer layers, give the node more --memory, or close other programs there.",
             )
 
 
-def stage_bytes(spec: StageSpec, model: ModelSpec) -> int:
-    """Bytes that the stage takes on all its devices together: weights, KV pages and workspace."""
+def device_bytes(spec: StageSpec, model: ModelSpec) -> Mapping[str, RankBytes]:
+    """What the stage takes on each of its devices; PlanInvalidError if the model cannot be split so."""
+    shares = rank_shares(model, len(spec.devices), spec.shares)
+    return {device: _rank_bytes(spec, model, share) for device, share in zip(spec.devices, shares, strict=True)}
+
+
+def _rank_bytes(spec: StageSpec, model: ModelSpec, share: RankShare) -> RankBytes:
+    part = share.part_of(model)
     layers = spec.last_layer - spec.first_layer + 1
     has_output = spec.last_layer == model.layers - 1
-    weights_bytes = stage_weights_bytes(model, spec.first_layer, spec.last_layer, spec.dtype)
-    kv_bytes = kv_bytes_per_token(model, layers, spec.held_kv_dtype) * spec.pages * spec.page_tokens
-    return weights_bytes + kv_bytes + workspace_bytes(model, spec.max_rows, spec.dtype, has_output=has_output)
+    weights_bytes = stage_weights_bytes(part, spec.first_layer, spec.last_layer, spec.dtype)
+    kv_bytes = kv_bytes_per_token(part, layers, spec.held_kv_dtype) * spec.pages * spec.page_tokens
+    workspace = rank_workspace_bytes(model, share, spec.max_rows, spec.dtype, has_output=has_output)
+    return RankBytes(held=weights_bytes + kv_bytes, workspace=workspace)

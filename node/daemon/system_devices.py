@@ -33,14 +33,15 @@ class SystemDevices:
         return ("cpu", *(("mps",) if _has_mps() else ()), *self._cuda_handles)
 
     def read(self, device: str) -> DeviceReading:
-        """One device as it is now."""
+        """One device as it is now; a part of the CPU, like `cpu:1`, as if it were the whole."""
         if device in self._cuda_handles:
             return _read_cuda(device, self._cuda_handles[device])
         memory = psutil.virtual_memory()
+        kind = device.partition(":")[0]
         return DeviceReading(
             device=device,
-            kind=device,
-            name=_cpu_name() if device == "cpu" else "Apple GPU",
+            kind=kind,
+            name=_cpu_name() if kind == "cpu" else "Apple GPU",
             total_bytes=memory.total,
             free_bytes=memory.available,
         )

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from layerline.errors import LayerlineError, StageFailedError
 from node import pipe
 from node.daemon.child import LastWords, kill, reaped, spawn
-from node.pipe import Place, Placed, Progress, Refused, Start, Started, Vacate
+from node.pipe import Failed, Place, Placed, Progress, Refused, Start, Started, Vacate
 
 START_SILENCE_DEADLINE_S = 60.0  # a load may take long, but not without any progress
 PLACE_DEADLINE_S = 25.0  # the worker tries the next stage's addresses for 4 s each
@@ -33,12 +33,16 @@ Answer = TypeVar("Answer", Started, Placed)
 
 
 class WorkerProcess:
-    """A worker. Made by `spawn`; whoever has it must `stop` it. `lost` says why it has ended by itself."""
+    """A worker. Made by `spawn`; whoever has it must `stop` it. `lost` says why it has ended or is about to.
 
-    def __init__(self, process: Process, *, node: str, on_lost: OnLost) -> None:
+    `rank` is what to call it in errors if it is one of several.
+    """
+
+    def __init__(self, process: Process, *, node: str, rank: str, on_lost: OnLost) -> None:
         self.lost: LayerlineError | None = None
         self._process = process
         self._node = node
+        self._rank = rank
         self._on_lost = on_lost
         self._words = LastWords(prefix=f"worker {process.pid}")
         self._stopping = False
@@ -49,15 +53,25 @@ class WorkerProcess:
 
     @classmethod
     async def spawn(
-        cls, command: Sequence[str], environment: Mapping[str, str], *, node: str, on_lost: OnLost
+        cls,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        node: str,
+        on_lost: OnLost,
+        rank: str = "",
+        descriptors: Sequence[int] = (),
     ) -> WorkerProcess:
-        """Starts a worker by `command`; `on_lost` is called once if it ends other than by `stop`."""
+        """Starts a worker by `command`, which gets `descriptors`.
+
+        `on_lost` is called once if it ends other than by `stop` or `kill`.
+        """
         try:
-            process = await spawn(command, environment)
+            process = await spawn(command, environment, descriptors)
         except OSError as error:
             message = f"Node {node} cannot start a worker: {error}."
             raise StageFailedError(message, node=node, remedy="Check the limits of this user.") from error
-        worker = cls(process, node=node, on_lost=on_lost)
+        worker = cls(process, node=node, rank=rank, on_lost=on_lost)
         worker._attend()
         return worker
 
@@ -112,6 +126,14 @@ class WorkerProcess:
         for task in self._tasks:
             task.cancel()
 
+    def kill(self, because: LayerlineError) -> None:
+        """Ends the worker at once; whoever waits for an answer of it is told `because`."""
+        self._stopping = True
+        self.lost = self.lost or because
+        if self._answer and not self._answer.done():
+            self._answer.set_exception(self.lost)
+        kill(self._process)
+
     async def _ask(self, message: Start | Place, expected: type[Answer], deadline: asyncio.Timeout) -> Answer:
         assert self._answer is None, "one command at a time"
         if self.lost:
@@ -129,7 +151,7 @@ class WorkerProcess:
         finally:
             self._answer = None
         if isinstance(reply, Refused):
-            raise reply.error(self._node)
+            raise reply.error(self._node, self._speaker())
         if not isinstance(reply, expected):
             kill(self._process)
             raise self._failed(f"answered {type(message).__name__} with {type(reply).__name__}")
@@ -158,6 +180,9 @@ class WorkerProcess:
         if isinstance(message, Progress):
             if self._on_progress:
                 self._on_progress(message.done_bytes, message.total_bytes)
+        elif isinstance(message, Failed):
+            self.lost = self.lost or message.error(self._node, self._speaker())
+            kill(self._process)
         elif self._answers_to_skip and isinstance(message, Started | Placed | Refused):
             self._answers_to_skip -= 1
         elif self._answer and not self._answer.done():
@@ -168,23 +193,29 @@ class WorkerProcess:
     async def _watch(self, streams: Sequence[asyncio.Task[None]]) -> None:
         code = await self._process.wait()
         await asyncio.wait(streams, timeout=LAST_MESSAGES_DEADLINE_S)
-        self.lost = self._failed(_ending(code), self._words.last, _remedy(code))
+        self.lost = self.lost or self._failed(_ending(code), self._words.last, _remedy(code))
         if self._answer and not self._answer.done():
             self._answer.set_exception(self.lost)
         if not self._stopping:
             log.error("%s", self.lost)
             self._on_lost(self.lost)
 
-    def _stuck(self, message: Start | Place) -> StageFailedError:
-        kill(self._process)
+    def _stuck(self, message: Start | Place) -> LayerlineError:
         doing = "did not get on with loading" if isinstance(message, Start) else "did not take its place in the plan"
         deadline_s = START_SILENCE_DEADLINE_S if isinstance(message, Start) else PLACE_DEADLINE_S
-        return self._failed(f"{doing} for {deadline_s:.0f} s and was ended")
+        self.lost = self.lost or self._failed(f"{doing} for {deadline_s:.0f} s and was ended")
+        kill(self._process)
+        return self.lost
+
+    def _speaker(self) -> str:
+        """Whom to name before what the worker says, if there are several."""
+        return f"{self._rank} of node {self._node}" if self._rank else ""
 
     def _failed(self, what: str, last_word: str = "", remedy: str = "") -> StageFailedError:
         said = f'; its last word was "{last_word}"' if last_word else ""
         remedy = remedy or "The node is ready to load again; its log says more."
-        return StageFailedError(f"The worker of node {self._node} {what}{said}.", node=self._node, remedy=remedy)
+        who = self._rank or "The worker"
+        return StageFailedError(f"{who} of node {self._node} {what}{said}.", node=self._node, remedy=remedy)
 
 
 def _ending(code: int) -> str:

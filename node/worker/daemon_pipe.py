@@ -6,7 +6,6 @@ a thread, so that the daemon's death ends the worker even in mid-computation.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import threading
@@ -47,13 +46,16 @@ class DaemonPipe:
         while data:
             data = data[os.write(self._sink, data) :]
 
-    def feed(self, loop: asyncio.AbstractEventLoop, take: Callable[[pipe.ToWorker], None]) -> None:
-        """Reads in a thread from now on, giving each message to `take` on `loop`; ends the process with the pipe."""
+    def feed(self, take: Callable[[pipe.ToWorker], object]) -> None:
+        """Reads in a thread from now on, which gives each message to `take`; ends the process with the pipe.
+
+        A message for which `take` raises ValueError ends it too.
+        """
 
         def run() -> None:
             try:
                 while True:
-                    loop.call_soon_threadsafe(take, self.read())
+                    take(self.read())
             except (EOFError, OSError):
                 os._exit(0)
             except ValueError as error:

@@ -1,42 +1,50 @@
-"""The worker program: load the stage that the daemon names, listen, and take places in plans as told.
+"""The worker program: load the part of a stage that the daemon names, then serve as its rank has to.
 
-Computing happens on the event loop: a worker does nothing else, and gRPC's own threads answer pings meanwhile.
+Rank 0 listens and takes places in plans as told. Computing happens on its event loop: a worker does nothing else, and
+gRPC's own threads answer pings meanwhile. Any other rank follows rank 0, and needs no event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import signal
 import sys
-from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
-import torch
-
-from layerline.errors import LayerlineError, ModelCorruptError, ProtocolError, StageFailedError
-from layerline.models.card import ModelCard
+from layerline.errors import LayerlineError, ProtocolError
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import ring_pb2_grpc
 from node import pipe
+from node.model.admission import check_frame
+from node.ranks.shared_memory import DEADLINE_S
 from node.stage import Stage
 from node.worker.daemon_pipe import DaemonPipe
+from node.worker.follower import follow
+from node.worker.loading import LoadedRank, LoadPart, loaded_rank
+from node.worker.rank_end import ProcessEnd
+from node.worker.rank_steps import RankSteps
 from node.worker.ring_service import RingService
 
 MAX_QUEUED_COMMANDS = 64
-PROGRESS_STEPS = 100
-
-log = logging.getLogger(__name__)
+NO_PORT = 0
 
 
-def main() -> None:
-    """Runs until the daemon ends the pipe or the process."""
+def main(load: LoadPart = Stage.load, deadline_s: float = DEADLINE_S) -> None:
+    """Runs until the daemon ends the pipe or the process.
+
+    `load` loads a rank's part of a stage; `deadline_s` is how long ranks wait for each other in a step.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the daemon, which ends us in order
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     channel = DaemonPipe.over_standard_streams()
     start = _first_command(channel)
     try:
-        asyncio.run(_serve(channel, start))
+        if start.rank == 0:
+            asyncio.run(_lead(channel, start, load, deadline_s))
+        else:
+            _follow(channel, start, load, deadline_s)
     except LayerlineError as error:
         channel.write(pipe.Refused.of(error))
         raise SystemExit(1) from None
@@ -54,48 +62,38 @@ def _first_command(channel: DaemonPipe) -> pipe.Start:
     return start
 
 
-async def _serve(channel: DaemonPipe, start: pipe.Start) -> None:
+async def _lead(channel: DaemonPipe, start: pipe.Start, load: LoadPart, deadline_s: float) -> NoReturn:
     commands: asyncio.Queue[pipe.ToWorker] = asyncio.Queue(maxsize=MAX_QUEUED_COMMANDS)
-    channel.feed(asyncio.get_running_loop(), commands.put_nowait)
-    stage = _load(channel, start)
-    service = RingService(stage, node=start.node, model_digest=start.spec.digest)
-    server = make_server()
-    # The generated class knows only handlers that yield, gRPC also those that write to their context.
-    ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", service), server)
-    port = server.add_insecure_port(f"{start.host}:0")
-    await server.start()
-    started = pipe.Started(port=port, weights_bytes=stage.weights_bytes, kv_bytes=stage.kv_bytes)
-    channel.write(started)
-    while True:
-        await _obey(channel, service, await commands.get())
+    loop = asyncio.get_running_loop()
+    channel.feed(lambda command: loop.call_soon_threadsafe(commands.put_nowait, command))
+    with loaded_rank(start, load, channel.write, deadline_s) as rank:
+        compute = _with_the_others(rank, start, ProcessEnd(channel)) if rank.lines else rank.part
+        service = RingService(compute, node=start.node, model_digest=start.spec.digest)
+        server = make_server()
+        # The generated class knows only handlers that yield, gRPC also those that write to their context.
+        ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", service), server)
+        port = server.add_insecure_port(f"{start.host}:0")
+        await server.start()
+        channel.write(rank.started(port))
+        while True:
+            await _obey(channel, service, await commands.get())
 
 
-def _load(channel: DaemonPipe, start: pipe.Start) -> Stage:
-    torch.set_num_threads(start.threads)
-    last_part = -1
+def _with_the_others(rank: LoadedRank, start: pipe.Start, end: ProcessEnd) -> RankSteps:
+    check = functools.partial(check_frame, stage=start.spec, model=rank.card.spec)
+    return RankSteps(rank.part, check, rank.lines, end)
 
-    def report(done_bytes: int, total_bytes: int) -> None:
-        nonlocal last_part
-        part = PROGRESS_STEPS * done_bytes // max(1, total_bytes)
-        if part != last_part:
-            last_part = part
-            channel.write(pipe.Progress(done_bytes=done_bytes, total_bytes=total_bytes))
 
-    try:
-        card = ModelCard.from_bytes(Path(start.card_path).read_bytes())
-        return Stage.load(card, Path(start.model_path), start.spec, report)
-    except LayerlineError:
-        raise
-    except OSError as failure:
-        message = f"A file of model {start.spec.model} cannot be read on node {start.node} ({failure})."
-        raise ModelCorruptError(message, node=start.node, remedy="Check the file and the disk.") from failure
-    except (RuntimeError, MemoryError) as failure:
-        log.exception("Loading failed.")
-        message = (
-            f"Node {start.node} cannot load layers {start.spec.first_layer} to {start.spec.last_layer} ({failure})."
-        )
-        remedy = "If memory ran out, give the node a smaller --memory."
-        raise StageFailedError(message, node=start.node, remedy=remedy) from failure
+def _follow(channel: DaemonPipe, start: pipe.Start, load: LoadPart, deadline_s: float) -> NoReturn:
+    channel.feed(_refuse)
+    with loaded_rank(start, load, channel.write, deadline_s) as rank:
+        channel.write(rank.started(NO_PORT))
+        (line,) = rank.lines
+        follow(line, rank.part, ProcessEnd(channel))
+
+
+def _refuse(command: pipe.ToWorker) -> None:
+    raise ValueError(f"{type(command).__name__} came to a rank that follows")
 
 
 async def _obey(channel: DaemonPipe, service: RingService, command: pipe.ToWorker) -> None:

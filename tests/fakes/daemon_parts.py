@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,16 +14,16 @@ from layerline.holding import Bind, Peer
 from layerline.models.spec import ModelSpec, RopeSpec
 from layerline.plan import StageSpec
 from node.daemon.model_library import OnProgress, OpenedModel
-from node.daemon.stage_keeper import KeeperSettings, OnLost, SpawnWorker, StageKeeper
-from node.daemon.worker_process import WorkerProcess
+from node.daemon.stage_keeper import KeeperSettings, Models, OnLost, SpawnWorker, StageKeeper
+from node.daemon.worker_group import WorkerGroup
 from node.pipe import Place, Placed, Start, Started
 
 DIGEST = "d" * 64
 WORKER_PROGRAM = Path(__file__).with_name("daemon_worker.py")
 
 
-def worker_command(mode: str = "good") -> tuple[str, ...]:
-    return (sys.executable, str(WORKER_PROGRAM), mode)
+def worker_command(*mode: str) -> tuple[str, ...]:
+    return (sys.executable, str(WORKER_PROGRAM), *mode)
 
 
 def stage_spec(model: str = "tiny", *, last_layer: int = 1, digest: str = DIGEST, pages: int = 8) -> StageSpec:
@@ -69,9 +69,9 @@ def model_spec(layers: int = 4) -> ModelSpec:
     )
 
 
-def cpu_facts(budget_bytes: int = 1 << 30) -> DeviceFacts:
+def cpu_facts(budget_bytes: int = 1 << 30, device: str = "cpu") -> DeviceFacts:
     return DeviceFacts(
-        device="cpu",
+        device=device,
         kind="cpu",
         name="a CPU",
         threads=1,
@@ -174,7 +174,7 @@ class FakeWorkers:
         self.hold_start = hold_start
         self.fail_start = fail_start
 
-    async def spawn(self, on_lost: OnLost) -> FakeWorker:
+    async def spawn(self, devices: Sequence[str], on_lost: OnLost) -> FakeWorker:
         worker = FakeWorker(on_lost, hold_start=self.hold_start, fail_start=self.fail_start)
         self.spawned.append(worker)
         return worker
@@ -183,8 +183,9 @@ class FakeWorkers:
 def process_workers(mode: str = "good") -> SpawnWorker:
     """Spawns the worker program as real processes."""
 
-    async def spawn(on_lost: OnLost) -> WorkerProcess:
-        return await WorkerProcess.spawn(worker_command(mode), {}, node="kitchen", on_lost=on_lost)
+    async def spawn(devices: Sequence[str], on_lost: OnLost) -> WorkerGroup:
+        threads = dict.fromkeys(devices, 1)
+        return await WorkerGroup.spawn(worker_command(mode), {}, threads, node="kitchen", on_lost=on_lost)
 
     return spawn
 
@@ -194,13 +195,15 @@ def make_keeper(
     *,
     timers: FakeTimers | None = None,
     epochs: FakeEpochs | None = None,
+    models: Models | None = None,
+    devices: Sequence[str] = ("cpu",),
     budget_bytes: int = 1 << 30,
 ) -> StageKeeper:
     return StageKeeper(
-        KeeperSettings(node="kitchen", host="127.0.0.1", threads=1, keep_alive_s=300.0),
-        models=FakeModels(),
+        KeeperSettings(node="kitchen", host="127.0.0.1", keep_alive_s=300.0),
+        models=models or FakeModels(),
         epochs=epochs or FakeEpochs(),
-        devices=lambda _loaded: (cpu_facts(budget_bytes),),
+        devices=lambda _own_bytes: [cpu_facts(budget_bytes, device) for device in devices],
         spawn_worker=spawn_worker,
         call_later=(timers or FakeTimers()).call_later,
     )

@@ -1,7 +1,8 @@
-"""A worker that speaks the daemon's pipe and computes nothing: `python tests/fakes/daemon_worker.py [MODE]`.
+"""A worker that speaks the daemon's pipe and computes nothing: `python tests/fakes/daemon_worker.py [MODE [RANK]]`.
 
-Modes: "good"; "dawdles" (says a little progress, then loads for ever), "refuses", "dies" (at Start), "babbles" (says
-what is no message), "stubborn" (ignores SIGTERM and the end of its input), "dreams" (never answers Place).
+Modes: "good"; "dawdles" (says a little progress, then loads for ever), "refuses", "dies", "freezes" (at Start),
+"babbles" (says what is no message), "stubborn" (ignores SIGTERM and the end of its input), "dreams" (never answers
+Place). With RANK only that rank is so, the others are good. SIGUSR1 has any say that it failed.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from node import pipe
 
 def main() -> None:
     mode = sys.argv[1] if len(sys.argv) > 1 else "good"
+    signal.signal(signal.SIGUSR1, _fail)
     if mode == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while (message := _read()) is not None:
         if isinstance(message, pipe.Start):
+            if len(sys.argv) > 2 and message.rank != int(sys.argv[2]):
+                mode = "good"
             _start(mode, message)
         elif isinstance(message, pipe.Place) and mode != "dreams":
             _say(pipe.Placed(next_address=message.next.addresses[0] if message.next else ""))
@@ -32,6 +36,8 @@ def _start(mode: str, start: pipe.Start) -> None:
     if mode == "dies":
         print("first words\nout of \x1b[31mluck", file=sys.stderr, flush=True)
         sys.exit(3)
+    if mode == "freezes":
+        os.kill(os.getpid(), signal.SIGSTOP)
     if mode == "babbles":
         os.write(1, b"Hello, I am not a message. " * 10)
         return
@@ -41,7 +47,12 @@ def _start(mode: str, start: pipe.Start) -> None:
     _say(pipe.Progress(done_bytes=500, total_bytes=total_bytes))
     if mode != "dawdles":
         _say(pipe.Progress(done_bytes=total_bytes, total_bytes=total_bytes))
-        _say(pipe.Started(port=4711, weights_bytes=total_bytes, kv_bytes=start.spec.pages))
+        port = 0 if start.rank else 4711
+        _say(pipe.Started(port=port, weights_bytes=total_bytes, kv_bytes=start.spec.pages))
+
+
+def _fail(_number: int, _frame: object) -> None:
+    _say(pipe.Failed(code="stage_failed", message="A step of 3 rows failed (boom).", remedy="Be lucky."))
 
 
 def _read() -> pipe.ToWorker | None:

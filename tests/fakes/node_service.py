@@ -8,7 +8,7 @@ worker or all of it dies.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -129,7 +129,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self._dying: asyncio.Task[None] | None = None
         self.address = ""
         self.keeper = StageKeeper(
-            KeeperSettings(node=name, host="127.0.0.1", threads=1, keep_alive_s=300.0),
+            KeeperSettings(node=name, host="127.0.0.1", keep_alive_s=300.0),
             models=self,
             epochs=self.epochs,
             devices=lambda _loaded: self._devices,
@@ -173,7 +173,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         path = Path("/models") / name
         return OpenedModel(name=name, digest=self.card.digest, spec=self.card.spec, path=path, card_path=path)
 
-    async def _spawn(self, on_lost: OnLost) -> FakeWorker:
+    async def _spawn(self, devices: Sequence[str], on_lost: OnLost) -> FakeWorker:
         self.loads += 1
         self.loading.set()
         self.worker = FakeWorker(self, on_lost)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node.daemon.measure import UnmeasuredError, measure_in_child
+from node.daemon.measure import measure_in_child
+from node.daemon.measured_once import UnmeasuredError
 
 
 async def test_the_cpu_is_measured_in_a_child():

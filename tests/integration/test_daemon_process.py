@@ -20,7 +20,7 @@ from coordinator.node_client import describe, open_model
 from coordinator.node_session import hold
 from layerline.errors import LayerlineError, ModelNotFoundError, NodeDrainingError
 from node.daemon.devices import Speed
-from node.daemon.measure import SpeedCache, speed_key
+from node.daemon.measure import speed_file, speed_key
 from node.daemon.system_devices import system_devices
 from tests.fakes.daemon_parts import stage_spec
 from tests.fakes.model_files import TinyModel, write_gguf
@@ -76,7 +76,7 @@ def wait_for_end(process: psutil.Process) -> None:
 def home(tmp_path: Path) -> Path:
     """A home where the CPU has been measured already, as measuring needs torch."""
     with system_devices({}) as system:
-        SpeedCache(tmp_path / "speeds.json").write({speed_key(system.read("cpu"), 1): SPEED})
+        speed_file(tmp_path).write({speed_key(system.read("cpu"), 1): SPEED})
     return tmp_path
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from layerline.errors import UsageError
-from layerline.facts import LoadedStage
-from node.daemon.devices import DeviceReading, Speed, check_memory, chosen_devices, device_facts, device_summary
-from tests.fakes.daemon_parts import stage_spec
+from node.daemon.devices import (
+    DeviceReading,
+    Speed,
+    check_memory,
+    chosen_devices,
+    device_facts,
+    device_summary,
+    shared_out,
+)
 
 GIB = 1 << 30
+EVEN = {"cpu:0": 1, "cpu:1": 1}
 CPU = DeviceReading(device="cpu", kind="cpu", name="a CPU", total_bytes=16 * GIB, free_bytes=10 * GIB)
 BIG = DeviceReading(device="cuda:0", kind="cuda", name="big", total_bytes=30 * GIB, free_bytes=30 * GIB)
 SMALL = DeviceReading(device="cuda:1", kind="cuda", name="small", total_bytes=10 * GIB, free_bytes=1 * GIB)
@@ -23,6 +32,7 @@ SMALL = DeviceReading(device="cuda:1", kind="cuda", name="small", total_bytes=10
         ((), ("cpu", "cuda:0", "cuda:1"), ("cuda:0", "cuda:1")),
         (("cpu",), ("cpu", "cuda:0"), ("cpu",)),
         (("cuda:1",), ("cpu", "cuda:0", "cuda:1"), ("cuda:1",)),
+        (("cpu:0", "cpu:1"), ("cpu", "cuda:0"), ("cpu:0", "cpu:1")),
     ],
 )
 def test_accelerators_come_first_unless_told_otherwise(
@@ -37,24 +47,65 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are():
 
 
 def test_without_a_limit_models_may_take_most_of_what_is_free():
-    (facts,) = device_facts([CPU], memory_bytes=None, threads=4, speeds={}, loaded=None)
+    (facts,) = device_facts([CPU], memory_bytes=None, threads={"cpu": 4}, speeds={}, own_bytes={})
     assert (facts.budget_bytes, facts.threads, facts.matrix_flops_per_s) == (9 * GIB, 4, 0.0)
 
 
 def test_what_this_nodes_own_stage_takes_counts_as_free():
-    loaded = LoadedStage(spec=stage_spec(), weights_bytes=3 * GIB, kv_bytes=1 * GIB)
-    (facts,) = device_facts([CPU], memory_bytes=None, threads=4, speeds={}, loaded=loaded)
+    (facts,) = device_facts([CPU], memory_bytes=None, threads={"cpu": 4}, speeds={}, own_bytes={"cpu": 4 * GIB})
     assert facts.budget_bytes == int(0.9 * 14 * GIB)
 
 
 def test_a_limit_is_shared_out_by_the_size_of_the_devices():
     facts = device_facts(
-        [BIG, SMALL], memory_bytes=8 * GIB, threads=4, speeds={"cuda:0": Speed(matrix_flops_per_s=1e12)}, loaded=None
+        [BIG, SMALL],
+        memory_bytes=8 * GIB,
+        threads={"cuda:0": 4, "cuda:1": 4},
+        speeds={"cuda:0": Speed(matrix_flops_per_s=1e12)},
+        own_bytes={},
     )
     assert [device.budget_bytes for device in facts] == [6 * GIB, 2 * GIB]
     assert [device.threads for device in facts] == [0, 0]
     assert facts[0].matrix_flops_per_s == 1e12
     assert device_summary(facts) == "2 x big, 40.0 GiB"
+
+
+def test_parts_of_a_cpu_have_its_memory_in_proportion_to_their_threads():
+    whole = [dataclasses.replace(CPU, device=device) for device in ("cpu:0", "cpu:1")]
+    threads = {"cpu:0": 3, "cpu:1": 1}
+    parts = shared_out(whole, threads)
+    assert [(part.total_bytes, part.free_bytes) for part in parts] == [
+        (12 * GIB, 7.5 * GIB),
+        (4 * GIB, 2.5 * GIB),
+    ]
+    check_memory(16 * GIB, parts)
+    facts = device_facts(parts, memory_bytes=8 * GIB, threads=threads, speeds={}, own_bytes={})
+    assert [(device.device, device.kind, device.threads) for device in facts] == [
+        ("cpu:0", "cpu", 3),
+        ("cpu:1", "cpu", 1),
+    ]
+    assert [device.budget_bytes for device in facts] == [6 * GIB, 2 * GIB]
+
+
+def test_what_one_part_of_a_cpu_takes_all_of_them_have_less():
+    parts = shared_out([dataclasses.replace(CPU, device=device) for device in ("cpu:0", "cpu:1")], EVEN)
+    facts = device_facts(parts, memory_bytes=None, threads=EVEN, speeds={}, own_bytes={"cpu:0": 4 * GIB})
+    assert [device.budget_bytes for device in facts] == [int(0.9 * 7 * GIB)] * 2
+
+
+def test_what_one_gpu_has_taken_counts_as_free_on_it_alone():
+    facts = device_facts(
+        [BIG, SMALL],
+        memory_bytes=None,
+        threads={"cuda:0": 1, "cuda:1": 1},
+        speeds={},
+        own_bytes={"cuda:1": 5 * GIB},
+    )
+    assert [device.budget_bytes for device in facts] == [27 * GIB, int(0.9 * 6 * GIB)]
+
+
+def test_other_devices_are_as_they_are_beside_parts_of_a_cpu():
+    assert shared_out([CPU, BIG], {"cpu": 8, "cuda:0": 8}) == (CPU, BIG)
 
 
 def test_a_limit_over_what_there_is_is_refused():

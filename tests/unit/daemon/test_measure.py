@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from node.daemon.devices import DeviceReading, Speed
-from node.daemon.measure import SpeedCache, UnmeasuredError, measured_speeds, speed_from_json, speed_key
+from node.daemon.measure import measured_speeds, speed_file, speed_from_json, speed_key
+from node.daemon.measured_once import UnmeasuredError
 
 CPU = DeviceReading(device="cpu", kind="cpu", name="a CPU", total_bytes=1, free_bytes=1)
 GPU = DeviceReading(device="cuda:0", kind="cuda", name="a GPU", total_bytes=1, free_bytes=1)
+TWO = {"cpu": 2, "cuda:0": 2}
 FAST = Speed(matrix_flops_per_s=1e12, memory_bytes_per_s=1e10)
 
 
@@ -38,7 +40,7 @@ class FakeMeasure:
 async def test_a_device_is_measured_once(tmp_path: Path):
     measure = FakeMeasure()
     for _ in range(2):
-        assert await measured_speeds([CPU, GPU], threads=2, state=tmp_path, measure=measure) == {
+        assert await measured_speeds([CPU, GPU], threads=TWO, state=tmp_path, measure=measure) == {
             "cpu": FAST,
             "cuda:0": FAST,
         }
@@ -47,28 +49,28 @@ async def test_a_device_is_measured_once(tmp_path: Path):
 
 async def test_other_threads_are_another_measurement(tmp_path: Path):
     measure = FakeMeasure()
-    await measured_speeds([CPU], threads=1, state=tmp_path, measure=measure)
-    await measured_speeds([CPU], threads=2, state=tmp_path, measure=measure)
+    await measured_speeds([CPU], threads={"cpu": 1}, state=tmp_path, measure=measure)
+    await measured_speeds([CPU], threads=TWO, state=tmp_path, measure=measure)
     assert measure.measured == [("cpu", 1), ("cpu", 2)]
     assert speed_key(GPU, 1) == speed_key(GPU, 2)
 
 
 async def test_daemons_measure_one_after_the_other(tmp_path: Path):
     measure = FakeMeasure()
-    both = [measured_speeds([CPU], threads=2, state=tmp_path, measure=measure) for _ in range(2)]
+    both = [measured_speeds([CPU], threads=TWO, state=tmp_path, measure=measure) for _ in range(2)]
     async with asyncio.timeout(20):
         assert await asyncio.gather(*both) == [{"cpu": FAST}, {"cpu": FAST}]
     assert len(measure.measured) == 1
 
 
 async def test_what_cannot_be_measured_stays_unmeasured(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    speeds = await measured_speeds([CPU, GPU], threads=2, state=tmp_path, measure=FakeMeasure("cpu"))
+    speeds = await measured_speeds([CPU, GPU], threads=TWO, state=tmp_path, measure=FakeMeasure("cpu"))
     assert speeds == {"cuda:0": FAST}
-    assert "speed of cpu is not measured: no such luck" in caplog.text
+    assert "The speed of cpu is not measured: no such luck" in caplog.text
 
 
 async def test_a_state_folder_that_is_gone_leaves_it_unmeasured(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    assert await measured_speeds([CPU], threads=2, state=tmp_path / "gone", measure=FakeMeasure()) == {}
+    assert await measured_speeds([CPU], threads=TWO, state=tmp_path / "gone", measure=FakeMeasure()) == {}
     assert "not measured" in caplog.text
 
 
@@ -76,9 +78,9 @@ async def test_a_state_folder_that_is_gone_leaves_it_unmeasured(tmp_path: Path, 
 async def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str):
     (tmp_path / "speeds.json").write_text(content)
     measure = FakeMeasure()
-    await measured_speeds([CPU], threads=2, state=tmp_path, measure=measure)
+    await measured_speeds([CPU], threads=TWO, state=tmp_path, measure=measure)
     assert len(measure.measured) == 1
-    assert list(SpeedCache(tmp_path / "speeds.json").read().values()) == [FAST]
+    assert list(speed_file(tmp_path).read().values()) == [FAST]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-1", "0", "1e18", '"fast"', "true", "null"])

@@ -46,6 +46,9 @@ def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path):
         ("device", "cpu:3", "threads", 3),
         ("device", "cpu:3", "devices", ("cpu",)),
         ("device", "cuda:1,cuda:0", "devices", ("cuda:1", "cuda:0")),
+        ("device", "cpu:3", "part_threads", ()),
+        ("device", "cpu:1,cpu:2", "devices", ("cpu:0", "cpu:1")),
+        ("device", "cpu:1,cpu:2", "part_threads", (1, 2)),
         ("device", "mps", "devices", ("mps",)),
         ("device", "auto", "devices", ()),
         ("threads", "7", "threads", 7),
@@ -84,6 +87,11 @@ def test_a_value_is_read(option: str, value: object, field: str, expected: objec
         ("device", "cuda:0,cuda:0", "twice"),
         ("device", "cpu:0", "whole number"),
         ("device", "cpu:", "must be auto"),
+        ("device", "cpu:1,cpu:0", "whole number"),
+        ("device", "cpu,cpu", "must be auto"),
+        ("device", "cpu:1,cuda:0", "must be auto"),
+        ("device", "cpu:1,", "must be auto"),
+        ("device", ",".join(["cpu:1"] * 65), "at most 64 devices"),
         ("memory", "8", "not a size"),
         ("memory", 8, "must be text"),
         ("threads", "0", "whole number"),
@@ -141,3 +149,10 @@ def test_two_numbers_of_threads_contradict_each_other():
     with pytest.raises(UsageError, match="--device says 2 threads and --threads 3"):
         resolve({"device": "cpu:2", "threads": 3})
     assert resolve({"device": "cpu:2", "threads": 2}).threads == 2
+    with pytest.raises(UsageError, match="--device says 1 and 2 threads and --threads 2"):
+        resolve({"device": "cpu:1,cpu:2", "threads": 2})
+
+
+def test_every_device_has_its_threads():
+    assert resolve({"device": "cpu:1,cpu:2"}).threads_of(("cpu:0", "cpu:1")) == {"cpu:0": 1, "cpu:1": 2}
+    assert resolve({"threads": 3}).threads_of(("cuda:0", "cuda:1")) == {"cuda:0": 3, "cuda:1": 3}

@@ -1,0 +1,69 @@
+"""How long this node's devices take to sum what each has: measured once, between child processes like ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from layerline.facts import MAX_ALL_REDUCE_US
+from node.daemon.child import child, compute_environment, python_module
+from node.daemon.devices import DeviceReading
+from node.daemon.measure import MAX_ANSWER_BYTES, MEASURE_DEADLINE_S, speed_key
+from node.daemon.measured_once import MeasuredFile, UnmeasuredError, measured_once
+from node.daemon.rank_seats import rank_seats
+
+MeasureBetween = Callable[[Mapping[str, int]], Awaitable[float]]
+
+
+async def measured_all_reduce(
+    readings: Sequence[DeviceReading], *, threads: Mapping[str, int], state: Path, measure: MeasureBetween
+) -> float:
+    """Microseconds of one all-reduce between all devices, from the file in `state` or by `measure(threads)`.
+
+    0 if it is not measured, and between fewer than two devices of one kind.
+    """
+    if len(readings) < 2 or len({reading.kind for reading in readings}) > 1:
+        return 0.0
+    name = " and ".join(reading.device for reading in readings)
+    key = "; ".join(speed_key(reading, threads[reading.device]) for reading in readings)
+    file = MeasuredFile(state / "all_reduce.json", all_reduce_from_json, float)
+    known = await measured_once("The all-reduce", {name: key}, file, lambda _name: measure(threads))
+    return known.get(name, 0.0)
+
+
+async def measure_in_children(threads: Mapping[str, int]) -> float:
+    """Measures between processes of their own, one for each device in `threads`; UnmeasuredError if one fails."""
+    try:
+        async with asyncio.timeout(MEASURE_DEADLINE_S), AsyncExitStack() as held:
+            with rank_seats(threads) as seats:
+                children = [
+                    await held.enter_async_context(
+                        child(
+                            python_module("node.worker.all_reduce_child", str(seat.rank), str(seat.shared), *threads),
+                            compute_environment(os.environ, seat.threads),
+                            seat.descriptors,
+                        )
+                    )
+                    for seat in seats
+                ]
+            process, words = children[0]
+            assert process.stdout is not None
+            answer = await process.stdout.read(MAX_ANSWER_BYTES)
+            code = await process.wait()
+    except TimeoutError:
+        raise UnmeasuredError(f"it took over {MEASURE_DEADLINE_S:.0f} s") from None
+    try:
+        return all_reduce_from_json(json.loads(answer))
+    except ValueError:
+        raise UnmeasuredError(words.last or f"its process ended with {code}") from None
+
+
+def all_reduce_from_json(value: object) -> float:
+    """The time in a JSON value; ValueError if it is not a sensible one."""
+    if type(value) not in (int, float) or not 0 < value <= MAX_ALL_REDUCE_US:  # type: ignore[operator]
+        raise ValueError("not a time")
+    return float(value)  # type: ignore[arg-type]

@@ -1,0 +1,36 @@
+"""One rank of a measurement, apart from the daemon: `python -m node.worker.all_reduce_child RANK SHARED DEVICE...`.
+
+SHARED is the descriptor that all ranks have. Rank 0 prints the microseconds of one all-reduce as a JSON number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import torch
+
+from layerline.facts import ALL_REDUCE_BYTES
+from node.daemon.child_life import end_with_parent
+from node.ranks.measure import measure_all_reduce
+from node.worker.joining import joined
+
+JOIN_DEADLINE_S = 60.0  # a cold start of torch may take some ranks far longer than others
+
+
+def main() -> None:
+    """Takes part as the rank named on the command line."""
+    end_with_parent()
+    rank, shared, devices = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    dtype = torch.bfloat16
+    device = torch.device("cpu" if devices[rank].startswith("cpu") else devices[rank])
+    with joined(shared, rank, devices, deadline_s=JOIN_DEADLINE_S) as group:
+        times = measure_all_reduce(group, ALL_REDUCE_BYTES // dtype.itemsize, dtype, device)
+    if rank == 0:
+        print(json.dumps(times.p50_us), flush=True)
+
+
+if __name__ == "__main__":
+    main()

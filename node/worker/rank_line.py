@@ -1,0 +1,120 @@
+"""The line from rank 0 of a stage to another rank: a local socket, over which that one gets each step.
+
+A step is a 4-byte big-endian length and a msgpack list. The fields of a frame travel as its nouns have them, which
+check themselves as they are made again. Knows neither ranks' work nor what becomes of one that cannot go on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from typing import Any
+
+import msgpack
+
+from layerline.errors import ProtocolError, StageFailedError
+from layerline.frames import Frame, PageRun, Sampling, Span, TensorBytes
+from layerline.rpc.channels import MAX_MESSAGE_BYTES
+
+LENGTH_BYTES = 4
+MAX_STEP_BYTES = 2 * MAX_MESSAGE_BYTES  # a number that takes 3 bytes between nodes may take 5 here
+DEADLINE_S = 10.0
+
+
+class LineEndedError(Exception):
+    """The process at the other end is gone; why, its daemon knows."""
+
+
+class RankLine:
+    """One end of a line; `other` is what to call the rank at the other one."""
+
+    def __init__(self, line: socket.socket, other: str, *, deadline_s: float = DEADLINE_S) -> None:
+        self._line = line
+        self._other = other
+        self._deadline_s = deadline_s
+
+    def send(self, step: bytes) -> None:
+        """Sends a packed step. StageFailedError if the other takes none for too long, LineEndedError if it is gone."""
+        self._line.settimeout(self._deadline_s)
+        try:
+            self._line.sendall(step)
+        except TimeoutError:
+            raise self._silent("took no step") from None
+        except OSError:
+            raise LineEndedError from None
+
+    def receive(self) -> Frame:
+        """The next step, however long it takes to come; once it has begun it must come within the deadline.
+
+        StageFailedError if it does not, ProtocolError if it is none, LineEndedError if the other is gone.
+        """
+        self._line.settimeout(None)
+        first = self._read(1)
+        self._line.settimeout(self._deadline_s)
+        length = int.from_bytes(first + self._read(LENGTH_BYTES - 1), "big")
+        if length > MAX_STEP_BYTES:
+            raise ProtocolError(f"{self._other} announced a step of {length} bytes.")
+        return unpack_step(self._read(length))
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        missing = memoryview(data)
+        while missing:
+            try:
+                count = self._line.recv_into(missing)
+            except TimeoutError:
+                raise self._silent("stopped in the middle of a step") from None
+            except OSError:
+                count = 0
+            if not count:
+                raise LineEndedError
+            missing = missing[count:]
+        return data
+
+    def _silent(self, what: str) -> StageFailedError:
+        message = f"{self._other} of the stage {what} for {self._deadline_s:g} s."
+        return StageFailedError(message, remedy="If the machine is overloaded, close other programs; load it again.")
+
+
+def pack_step(frame: Frame) -> bytes:
+    """A frame for a line, its length before it; without its timings, which other ranks add nothing to.
+
+    ProtocolError if it is larger than any that this version's coordinators make.
+    """
+    tensor = frame.tensor
+    body: bytes = msgpack.packb(
+        (frame.epoch, frame.step, [_span_fields(span) for span in frame.spans], tensor.dtype, tensor.shape, tensor.data)
+    )
+    if len(body) > MAX_STEP_BYTES:
+        raise ProtocolError(f"Step {frame.step} takes {len(body)} bytes, more than {MAX_STEP_BYTES}.")
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def unpack_step(body: bytes | bytearray) -> Frame:
+    """The frame that was packed, without its length; ProtocolError if there is none."""
+    try:
+        epoch, step, spans, dtype, shape, data = msgpack.unpackb(body)
+        tensor = TensorBytes(dtype=dtype, shape=tuple(shape), data=data)
+        return Frame(epoch=epoch, step=step, spans=tuple(map(_span, spans)), tensor=tensor)
+    except (AttributeError, TypeError, ValueError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"A step from rank 0 is not valid: {error}.") from error
+
+
+def _span_fields(span: Span) -> dict[str, Any]:
+    fields = {name: getattr(span, name) for name in _SPAN_FIELDS}
+    fields["pages"] = [(run.first, run.count) for run in span.pages]
+    if span.sampling:
+        fields["sampling"] = {name: getattr(span.sampling, name) for name in _SAMPLING_FIELDS}
+    return fields
+
+
+def _span(fields: dict[str, Any]) -> Span:
+    fields["pages"] = tuple(PageRun(first=first, count=count) for first, count in fields["pages"])
+    if fields["sampling"] is not None:
+        sampling = fields["sampling"]
+        fields["sampling"] = Sampling(**{**sampling, "penalised": tuple(sampling["penalised"])})
+    return Span(**fields)
+
+
+_SPAN_FIELDS = tuple(field.name for field in dataclasses.fields(Span))
+_SAMPLING_FIELDS = tuple(field.name for field in dataclasses.fields(Sampling))
