@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from coordinator.catalogue import GGUF_SUFFIX
 from layerline.errors import RequestError
-from layerline.plan import ManualStage, Plan, PlanRequest
+from layerline.plan import ManualStage, Plan, PlanRequest, StagePlan
 
 
 def does_for(plan: Plan, request: PlanRequest) -> bool:
@@ -17,6 +17,7 @@ def does_for(plan: Plan, request: PlanRequest) -> bool:
         and plan.dtype == request.dtype
         and request.kv_dtype in ("", plan.kv_dtype)
         and request.context_tokens <= plan.context_tokens
+        and request.takes([len(stage.spec.devices) for stage in plan.stages])
         and (not request.layers or _has_layers(plan, request.layers))
     )
 
@@ -31,12 +32,18 @@ def names(model: str, reference: str) -> bool:
 
 def other_model(plan: Plan) -> RequestError:
     """The refusal of whoever asks for something else."""
-    stages = ", ".join(f"{stage.node}={stage.spec.first_layer}-{stage.spec.last_layer}" for stage in plan.stages)
+    stages = ", ".join(map(_stage_text, plan.stages))
     return RequestError(
         f"This coordinator serves {plan.model} in {plan.dtype}, keys and values in {plan.kv_dtype}, with a context of"
         f" {plan.context_tokens} ({stages}).",
         remedy="Ask for that, or start another coordinator on other nodes.",
     )
+
+
+def _stage_text(stage: StagePlan) -> str:
+    layers = f"{stage.node}={stage.spec.first_layer}-{stage.spec.last_layer}"
+    degree = len(stage.spec.devices)
+    return layers if degree == 1 else f"{layers} over {degree} devices"
 
 
 def _has_layers(plan: Plan, layers: Sequence[ManualStage]) -> bool:

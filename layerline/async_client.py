@@ -195,9 +195,11 @@ class AsyncClient:
         kv_dtype: str = "",
         context_tokens: int = 0,
         layers: Sequence[ManualStage] = (),
+        tensor_parallel: int = 0,
     ) -> PlanReport:
         """Who would hold which layers of `model`, and why; loads nothing."""
-        return await self._ask(calls.plan(plan_request(model, dtype, kv_dtype, context_tokens, layers)))
+        request = plan_request(model, dtype, kv_dtype, context_tokens, layers, tensor_parallel)
+        return await self._ask(calls.plan(request))
 
     def prepare(
         self,
@@ -207,10 +209,11 @@ class AsyncClient:
         kv_dtype: str = "",
         context_tokens: int = 0,
         layers: Sequence[ManualStage] = (),
+        tensor_parallel: int = 0,
     ) -> AsyncStream[PrepareEvent, Ready]:
         """Loads `model` if it is not loaded; the stream tells how far each node is, until Ready."""
-        call = calls.prepare(plan_request(model, dtype, kv_dtype, context_tokens, layers))
-        return AsyncStream(self._connected, call)
+        request = plan_request(model, dtype, kv_dtype, context_tokens, layers, tensor_parallel)
+        return AsyncStream(self._connected, calls.prepare(request))
 
     async def connect(self) -> CoordinatorFacts:
         """Finds and greets the coordinator now rather than on first use."""

@@ -181,9 +181,11 @@ class Client:
         kv_dtype: str = "",
         context_tokens: int = 0,
         layers: Sequence[ManualStage] = (),
+        tensor_parallel: int = 0,
     ) -> PlanReport:
         """Who would hold which layers of `model`, and why; loads nothing."""
-        return self._ask(calls.plan(plan_request(model, dtype, kv_dtype, context_tokens, layers)))
+        request = plan_request(model, dtype, kv_dtype, context_tokens, layers, tensor_parallel)
+        return self._ask(calls.plan(request))
 
     def prepare(
         self,
@@ -193,9 +195,11 @@ class Client:
         kv_dtype: str = "",
         context_tokens: int = 0,
         layers: Sequence[ManualStage] = (),
+        tensor_parallel: int = 0,
     ) -> Stream[PrepareEvent, Ready]:
         """Loads `model` if it is not loaded; the stream tells how far each node is, until Ready."""
-        return self._stream(calls.prepare(plan_request(model, dtype, kv_dtype, context_tokens, layers)))
+        request = plan_request(model, dtype, kv_dtype, context_tokens, layers, tensor_parallel)
+        return self._stream(calls.prepare(request))
 
     def connect(self) -> CoordinatorFacts:
         """Finds and greets the coordinator now rather than on first use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from layerline.checks import require, require_name, require_one_of
@@ -11,6 +12,7 @@ KV_DTYPES = ("bfloat16", "float32", "int8")
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4}
 MAX_LAYERS = 1024
 MAX_PAGES = 1 << 24
+MAX_DEVICES = 64  # of a stage
 MAX_SHARE = 1_000_000
 
 
@@ -36,7 +38,7 @@ class StageSpec:
         require(0 <= self.first_layer <= self.last_layer < MAX_LAYERS, "layers are not a range")
         require_one_of(self.dtype, DTYPES, "dtype")
         require_one_of(self.kv_dtype, ("", *KV_DTYPES), "kv_dtype")
-        require(0 < len(self.devices) <= 64, "a stage needs 1 to 64 devices")
+        require(0 < len(self.devices) <= MAX_DEVICES, f"a stage needs 1 to {MAX_DEVICES} devices")
         require(len(set(self.devices)) == len(self.devices), "a stage names a device twice")
         require(len(self.shares) in (0, len(self.devices)), "a stage needs a share for each device, or none")
         require(all(0 < share <= MAX_SHARE for share in self.shares), f"shares must be 1 to {MAX_SHARE}")
@@ -63,7 +65,9 @@ class ManualStage:
 class PlanRequest:
     """What a user asks of the planner. `context_tokens` 0 lets it choose; empty `layers` likewise.
 
-    An empty `kv_dtype` is as `dtype`, or as it is where the model is in service.
+    An empty `kv_dtype` is as `dtype`, or as it is where the model is in service. `tensor_parallel` is how many devices
+    of its node a stage is to span, 0 for the planner's choice; nodes with fewer give what they have, where the others
+    do not hold the model.
     """
 
     model: str
@@ -71,16 +75,22 @@ class PlanRequest:
     context_tokens: int = 0
     layers: tuple[ManualStage, ...] = ()
     kv_dtype: str = ""
+    tensor_parallel: int = 0
 
     def __post_init__(self) -> None:
         require_name(self.model, "model name")
         require_one_of(self.dtype, DTYPES, "dtype")
         require_one_of(self.kv_dtype, ("", *KV_DTYPES), "kv_dtype")
+        require(0 <= self.tensor_parallel <= MAX_DEVICES, f"tensor_parallel must be 0 to {MAX_DEVICES}")
 
     @property
     def held_kv_dtype(self) -> str:
         """What keys and values are to be held in."""
         return self.kv_dtype or self.dtype
+
+    def takes(self, degrees: Collection[int]) -> bool:
+        """Whether stages that span so many devices each are what `tensor_parallel` asks for."""
+        return not self.tensor_parallel or max(degrees) == self.tensor_parallel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

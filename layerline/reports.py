@@ -57,7 +57,10 @@ class ModelsReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageReport:
-    """One stage of a plan as users see it; layers are inclusive, memory in bytes."""
+    """One stage of a plan as users see it; layers are inclusive, memory in bytes, of all the devices together.
+
+    `shares` is what the devices take of each layer, in proportion to each other; empty if all take the same.
+    """
 
     node: str
     node_id: str
@@ -69,6 +72,7 @@ class StageReport:
     workspace_bytes: int
     budget_bytes: int
     why: str
+    shares: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, stage: StagePlan) -> StageReport:
@@ -84,6 +88,7 @@ class StageReport:
             workspace_bytes=stage.workspace_bytes,
             budget_bytes=stage.budget_bytes,
             why=stage.why,
+            shares=stage.spec.shares,
         )
 
 

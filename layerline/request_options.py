@@ -67,14 +67,20 @@ def generate_request(prompt: str | None, token_ids: Iterable[int] | None, option
 
 
 def plan_request(
-    model: str, dtype: str, kv_dtype: str, context_tokens: int, layers: Sequence[ManualStage]
+    model: str, dtype: str, kv_dtype: str, context_tokens: int, layers: Sequence[ManualStage], tensor_parallel: int
 ) -> PlanRequest:
     """What is asked of the planner."""
     _text(model, "model")
     _whole_number(context_tokens, "context_tokens")
+    _whole_number(tensor_parallel, "tensor_parallel")
     try:
         return PlanRequest(
-            model=model, dtype=dtype, kv_dtype=kv_dtype, context_tokens=context_tokens, layers=tuple(layers)
+            model=model,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            context_tokens=context_tokens,
+            layers=tuple(layers),
+            tensor_parallel=tensor_parallel,
         )
     except ValueError as error:
         raise UsageError(f"This cannot be planned: {error}.") from error

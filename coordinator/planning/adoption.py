@@ -14,7 +14,7 @@ from coordinator.planning.manual import resolve_layers
 from coordinator.planning.stages import stage_plan
 from layerline.facts import NodeFacts
 from layerline.models.spec import ModelSpec
-from layerline.plan import Plan, PlanRequest, StageSpec
+from layerline.plan import MAX_DEVICES, Plan, PlanRequest, StageSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ def adopt(spec: ModelSpec, digest: str, request: PlanRequest, nodes: Sequence[No
         if context_tokens is None:
             continue
         chain = _chain(spec.layers, [stage for stage in held if stage.spec.pages == pages])
-        if chain:
+        if chain and request.takes([len(stage.spec.devices) for stage in chain]):
             return _plan(spec, digest, request, context_tokens, chain)
     return None
 
@@ -55,9 +55,16 @@ def _held_stages(spec: ModelSpec, digest: str, request: PlanRequest, nodes: Sequ
         for loaded in node.loaded
         if (loaded.spec.digest, loaded.spec.dtype) == (digest, request.dtype)
         and loaded.spec.held_kv_dtype == request.held_kv_dtype
+        and _spans(loaded.spec, node, request)
         and (loaded.spec.page_tokens, loaded.spec.max_rows) == (PAGE_TOKENS, max_rows)
         and (not wanted or wanted.get(node.node_id) == (loaded.spec.first_layer, loaded.spec.last_layer))
     ]
+
+
+def _spans(spec: StageSpec, node: NodeFacts, request: PlanRequest) -> bool:
+    """Whether a loaded stage spans devices that `node` still has, and no more of them than stages are to span."""
+    present = {device.device for device in node.devices}
+    return present.issuperset(spec.devices) and len(spec.devices) <= (request.tensor_parallel or MAX_DEVICES)
 
 
 def _layers_by_node(spec: ModelSpec, request: PlanRequest, nodes: Sequence[NodeFacts]) -> dict[str, tuple[int, int]]:

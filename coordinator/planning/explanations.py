@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.planning.crew import Crew, Hand, most_offered_bytes
+from coordinator.planning.crew import Crew
 from coordinator.planning.footprint import PAGE_TOKENS, WHOLE, Footprint
+from coordinator.planning.hand import Hand
 from coordinator.planning.partition import Partition, Share
 from coordinator.planning.splitting import Split
 from coordinator.planning.stages import Assignment
@@ -26,7 +27,7 @@ def share_why(share: Share, partition: Partition, hand: Hand) -> str:
     """Why `hand` takes its share."""
     most = share.offer.most_layers[share.ends]
     room = "as many layers as it has memory for" if share.layers == most else f"memory for {most} layers"
-    if not hand.device.memory_bytes_per_s:
+    if not hand.is_measured:
         return f"{room}; its speed is not measured yet and taken to be the slowest measured"
     stages_ps = sum(each.time_ps for each in partition.shares)
     share_text = f"{format_seconds(share.time_ps * _S_PER_PS)} of {format_seconds(stages_ps * _S_PER_PS)} a token"
@@ -35,19 +36,18 @@ def share_why(share: Share, partition: Partition, hand: Hand) -> str:
 
 def whole_notes(footprint: Footprint, hand: Hand) -> list[str]:
     """Why there is one stage."""
-    needed = format_bytes(footprint.needed_bytes(footprint.spec.layers, WHOLE))
-    offered = format_bytes(hand.device.budget_bytes)
-    return [f"The model needs {needed} and {hand.node.name} offers {offered}, so it is not split."]
+    needed, offered = hand.needed_bytes(footprint, footprint.spec.layers, WHOLE), hand.budget_bytes
+    name, devices = hand.node.name, len(hand.ranks)
+    where = f"{name} offers" if devices == 1 else f"{devices} devices of {name} offer"
+    return [f"The model needs {format_bytes(needed)} and {where} {format_bytes(offered)}, so it is not split."]
 
 
 def split_notes(footprint: Footprint, crew: Crew, split: Split) -> list[str]:
     """Why there are several stages, what speed to expect, and what of it was given for KV pages."""
     partition = split.chosen.choice
-    needed = format_bytes(footprint.needed_bytes(footprint.spec.layers, WHOLE))
-    most = format_bytes(max(hand.device.budget_bytes for hands in crew.hands for hand in hands))
-    notes = [f"The model needs {needed} on one node and no node offers more than {most}, so it is split."]
-    used = [crew.hands[share.offer.node][share.offer.device] for share in partition.shares]
-    if all(hand.device.memory_bytes_per_s for hand in used):
+    notes = [f"{_too_large(footprint, crew)}, so it is split."]
+    used = [crew.hands[share.offer.node][share.offer.hand] for share in partition.shares]
+    if all(hand.is_measured for hand in used):
         hops = len(partition.shares) + 1
         through_s, hop_s = partition.through_ps * _S_PER_PS, partition.hop_ps * _S_PER_PS
         notes.append(
@@ -57,12 +57,27 @@ def split_notes(footprint: Footprint, crew: Crew, split: Split) -> list[str]:
     return notes + _moved_notes(split)
 
 
+def _too_large(footprint: Footprint, crew: Crew) -> str:
+    """Why no node has the whole model, by the hand that offers most."""
+    layers, hands = footprint.spec.layers, [hand for own in crew.hands for hand in own]
+    largest = max(hands, key=lambda hand: hand.budget_bytes)
+    if len(largest.ranks) == 1:
+        needed, most = footprint.needed_bytes(layers, WHOLE), largest.budget_bytes
+        return f"The model needs {format_bytes(needed)} on one node and no node offers more than {format_bytes(most)}"
+    tightest = max(largest.ranks, key=lambda rank: rank.missing_bytes(footprint, layers, WHOLE))
+    needed, offered = tightest.footprint(footprint).needed_bytes(layers, WHOLE), tightest.device.budget_bytes
+    return (
+        f"The model does not fit one node: over {len(largest.ranks)} devices of {largest.node.name} it needs"
+        f" {format_bytes(needed)} on {tightest.device.device}, which offers {format_bytes(offered)}"
+    )
+
+
 def left_out_notes(footprint: Footprint, crew: Crew, assignments: Sequence[Assignment], hop_s: float) -> list[str]:
     """A sentence for each node that has no stage."""
     used_ids = {assignment.hand.node.node_id for assignment in assignments}
     return [
-        f"{node.name} is left out: {_left_out_reason(footprint, node, hands, assignments, hop_s)}."
-        for node, hands in zip(crew.nodes, crew.hands, strict=True)
+        f"{node.name} is left out: {_left_out_reason(footprint, crew, node, assignments, hop_s)}."
+        for node in crew.nodes
         if node.node_id not in used_ids
     ]
 
@@ -87,26 +102,24 @@ def _moved_notes(split: Split) -> list[str]:
 
 
 def _left_out_reason(
-    footprint: Footprint,
-    node: NodeFacts,
-    hands: Sequence[Hand],
-    assignments: Sequence[Assignment],
-    hop_s: float,
+    footprint: Footprint, crew: Crew, node: NodeFacts, assignments: Sequence[Assignment], hop_s: float
 ) -> str:
+    hands = crew.hands_of(node)
     if node.state != "ready":
         return f"it is {node.state}"
-    if not hands:
+    if not node.devices:
         return "it offers no device"
-    if most_offered_bytes(node) < footprint.least_bytes:
-        offered, least = format_bytes(most_offered_bytes(node)), format_bytes(footprint.least_bytes)
+    if not hands:
+        return f"it has no {crew.asked} devices of one kind, and the others hold the model"
+    if not crew.helps(node, footprint):
+        offered, least = format_bytes(crew.offered_bytes(node)), format_bytes(footprint.least_bytes)
         return f"the {offered} it offers are too little for one layer, which needs {least}"
     if len(assignments) == 1:
         return f"the model fits {assignments[0].hand.node.name} alone"
-    fastest_s = hands[0].byte_s * footprint.layer_bytes
-    slowest_used_s = max(assignment.hand.byte_s for assignment in assignments) * footprint.layer_bytes
-    if fastest_s > slowest_used_s:
+    slowest_used_s = max(assignment.hand.layer_s for assignment in assignments)
+    if hands[0].layer_s > slowest_used_s:
         return (
-            f"it would only slow the others down, as a layer takes {format_seconds(fastest_s)} there and at most"
+            f"it would only slow the others down, as a layer takes {format_seconds(hands[0].layer_s)} there and at most"
             f" {format_seconds(slowest_used_s)} on them"
         )
     return f"the others hold the model, and a further hop of {format_seconds(hop_s)} would outweigh its help"

@@ -6,13 +6,15 @@ Owns the choice of page size and of the rows of a step. Knows no nodes.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from layerline.models.shares import RankShare
 from layerline.models.sizes import (
     embedding_parameters,
     kv_bytes_per_token,
     layer_parameters,
     most_sequence_pages,
+    rank_workspace_bytes,
     stage_weights_bytes,
     workspace_bytes,
 )
@@ -40,12 +42,16 @@ WHOLE = Ends(first=True, last=True)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
-    """The memory of the stages of one model, held in `dtype` and `kv_dtype`, with the same number of KV pages each."""
+    """The memory of the stages of one model, held in `dtype` and `kv_dtype`, with the same number of KV pages each.
+
+    With a `share` it is that of one rank of stages that are split over several devices.
+    """
 
     spec: ModelSpec
     dtype: str
     kv_dtype: str
     pages: int
+    share: RankShare | None = None
 
     @classmethod
     def asked(cls, spec: ModelSpec, request: PlanRequest, context_tokens: int) -> Footprint:
@@ -53,6 +59,15 @@ class Footprint:
         max_rows = rows_of_a_step(spec, request.dtype)
         pages = most_sequence_pages(spec.reach_tokens, context_tokens, max_rows, PAGE_TOKENS)
         return cls(spec=spec, dtype=request.dtype, kv_dtype=request.held_kv_dtype, pages=pages)
+
+    def of_rank(self, share: RankShare) -> Footprint:
+        """That of one rank."""
+        return replace(self, share=share)
+
+    @property
+    def _part(self) -> ModelSpec:
+        """What is held: the model, or the rank's part of it, which is again a model."""
+        return self.share.part_of(self.spec) if self.share else self.spec
 
     @property
     def max_rows(self) -> int:
@@ -62,12 +77,12 @@ class Footprint:
     @property
     def layer_bytes(self) -> int:
         """Bytes of the weights of one layer."""
-        return layer_parameters(self.spec) * DTYPE_BYTES[self.dtype]
+        return layer_parameters(self._part) * DTYPE_BYTES[self.dtype]
 
     @property
     def output_bytes(self) -> int:
         """Bytes of the output matrix, which every token is multiplied with; the embedding is only looked up in."""
-        return embedding_parameters(self.spec) * DTYPE_BYTES[self.dtype]
+        return embedding_parameters(self._part) * DTYPE_BYTES[self.dtype]
 
     @property
     def least_bytes(self) -> int:
@@ -77,11 +92,11 @@ class Footprint:
     def weights_bytes(self, layers: int, ends: Ends) -> int:
         """Bytes of the weights of `layers` layers and of the matrices at the ends."""
         first_layer = 0 if ends.first else self.spec.layers - layers if ends.last else 1
-        return stage_weights_bytes(self.spec, first_layer, first_layer + layers - 1, self.dtype)
+        return stage_weights_bytes(self._part, first_layer, first_layer + layers - 1, self.dtype)
 
     def page_bytes(self, layers: int) -> int:
         """Bytes of one KV page."""
-        return PAGE_TOKENS * kv_bytes_per_token(self.spec, layers, self.kv_dtype)
+        return PAGE_TOKENS * kv_bytes_per_token(self._part, layers, self.kv_dtype)
 
     def kv_bytes(self, layers: int) -> int:
         """Bytes of all KV pages."""
@@ -89,6 +104,8 @@ class Footprint:
 
     def workspace_bytes(self, ends: Ends) -> int:
         """Bytes that computing a step takes beside."""
+        if self.share:
+            return rank_workspace_bytes(self.spec, self.share, self.max_rows, self.dtype, has_output=ends.last)
         return workspace_bytes(self.spec, self.max_rows, self.dtype, has_output=ends.last)
 
     def needed_bytes(self, layers: int, ends: Ends) -> int:

@@ -10,9 +10,12 @@ from difflib import get_close_matches
 from itertools import pairwise
 
 from coordinator.planning.contexts import context_choices
-from coordinator.planning.crew import Crew, most_offered_bytes
+from coordinator.planning.crew import Crew
+from coordinator.planning.degrees import unevenness_notes, with_degrees
 from coordinator.planning.explanations import context_notes
 from coordinator.planning.footprint import Footprint, ends_of
+from coordinator.planning.grouping import check_degree
+from coordinator.planning.hand import Hand
 from coordinator.planning.refusals import REMEDY
 from coordinator.planning.stages import Assignment, assembled
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
@@ -29,16 +32,22 @@ def plan_by_hand(
     spec: ModelSpec, card_name: str, digest: str, request: PlanRequest, nodes: Sequence[NodeFacts]
 ) -> Plan:
     """The plan that `request.layers` describes; PlanInvalidError or PlanDoesNotFitError if it cannot be."""
-    crew = Crew.of(nodes, request.dtype)
+    crew = Crew.of(spec, request, nodes)
     owners = resolve_layers(spec, request.layers, crew.nodes)
+    check_degree(spec, request.tensor_parallel, owners)
     choices = context_choices(spec, request.context_tokens)
     for context_tokens in choices:
         footprint = Footprint.asked(spec, request, context_tokens)
         assignments = _assignments(footprint, crew, request.layers, owners)
         if assignments:
-            notes = ["The layers are as --layers says.", *context_notes(context_tokens, choices[0])]
+            assignments = with_degrees(crew, footprint, assignments)
+            notes = [
+                "The layers are as --layers says.",
+                *unevenness_notes(footprint, assignments),
+                *context_notes(context_tokens, choices[0]),
+            ]
             return assembled(spec, card_name, digest, request, context_tokens, assignments, notes)
-    raise _does_not_fit(footprint, request.layers, owners, context_tokens)
+    raise _does_not_fit(footprint, crew, request.layers, owners, context_tokens)
 
 
 def resolve_layers(spec: ModelSpec, stages: Sequence[ManualStage], nodes: Sequence[NodeFacts]) -> tuple[NodeFacts, ...]:
@@ -134,29 +143,32 @@ def _require_no_gap(first_layer: int, last_layer: int) -> None:
 def _assignments(
     footprint: Footprint, crew: Crew, stages: Sequence[ManualStage], owners: Sequence[NodeFacts]
 ) -> tuple[Assignment, ...]:
-    """Each stage on the fastest device of its node that holds it, or nothing if one does not fit."""
-    assignments = []
-    for stage, owner in zip(stages, owners, strict=True):
-        ends = ends_of(footprint.spec, stage.first_layer, stage.last_layer)
-        hand = crew.hand_for(owner, footprint, stage.last_layer - stage.first_layer + 1, ends)
-        if hand is None:
-            return ()
-        assignments.append(Assignment(hand=hand, first_layer=stage.first_layer, last_layer=stage.last_layer, why=WHY))
-    return tuple(assignments)
+    """Each stage on the fastest hand of its node that holds it, or nothing if one does not fit."""
+    hands = [_hand(footprint, crew, stage, owner) for stage, owner in zip(stages, owners, strict=True)]
+    return tuple(
+        Assignment(hand=hand, first_layer=stage.first_layer, last_layer=stage.last_layer, why=WHY)
+        for hand, stage in zip(hands, stages, strict=True)
+        if hand is not None and None not in hands
+    )
+
+
+def _hand(footprint: Footprint, crew: Crew, stage: ManualStage, owner: NodeFacts) -> Hand | None:
+    ends = ends_of(footprint.spec, stage.first_layer, stage.last_layer)
+    return crew.hand_for(owner, footprint, stage.last_layer - stage.first_layer + 1, ends)
 
 
 def _does_not_fit(
-    footprint: Footprint, stages: Sequence[ManualStage], owners: Sequence[NodeFacts], context_tokens: int
+    footprint: Footprint, crew: Crew, stages: Sequence[ManualStage], owners: Sequence[NodeFacts], context_tokens: int
 ) -> PlanDoesNotFitError:
     needs = [
-        (_needed_bytes(footprint, stage), most_offered_bytes(owner), stage, owner)
+        (_needed_bytes(footprint, stage), crew.offered_bytes(owner), stage, owner)
         for stage, owner in zip(stages, owners, strict=True)
     ]
     short = [
         f"{_layers(stage.first_layer, stage.last_layer)} need {format_bytes(needed)} and {owner.name} offers"
         f" {format_bytes(offered)}"
         for needed, offered, stage, owner in needs
-        if needed > offered
+        if _hand(footprint, crew, stage, owner) is None
     ]
     total, available = sum(need[0] for need in needs), sum(need[1] for need in needs)
     return PlanDoesNotFitError(

@@ -28,10 +28,10 @@ _UNREACHED = 1 << 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """What one device of a node would do: its time for a layer and for the output matrix, and its room."""
+    """What one hand of a node would do: its time for a layer and for the output matrix, and its room."""
 
     node: int  # the node's place in the list
-    device: int  # the device's place in the node
+    hand: int  # the hand's place in the node
     layer_ps: int
     output_ps: int
     most_layers: dict[Ends, int]
@@ -39,6 +39,11 @@ class Offer:
     def fixed_ps(self, ends: Ends) -> int:
         """The time of a stage with those ends beside its layers."""
         return self.output_ps if ends.last else 0
+
+    def is_no_worse_than(self, other: Offer) -> bool:
+        """Whether nothing speaks for `other`."""
+        faster = self.layer_ps <= other.layer_ps and self.output_ps <= other.output_ps
+        return faster and all(self.most_layers[ends] >= most for ends, most in other.most_layers.items())
 
     def room(self, ends: Ends, bound_ps: int) -> int:
         """The most layers that fit and take no longer than `bound_ps`."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from coordinator.planning.contexts import context_choices
 from coordinator.planning.crew import Crew
+from coordinator.planning.degrees import unevenness_notes, with_degrees
 from coordinator.planning.explanations import (
     alone_why,
     context_notes,
@@ -20,6 +22,7 @@ from coordinator.planning.explanations import (
     whole_notes,
 )
 from coordinator.planning.footprint import Footprint
+from coordinator.planning.grouping import check_degree
 from coordinator.planning.manual import plan_by_hand
 from coordinator.planning.partition import Partition
 from coordinator.planning.refusals import does_not_fit
@@ -39,24 +42,28 @@ def make_plan(spec: ModelSpec, card_name: str, digest: str, request: PlanRequest
     """
     if request.layers:
         return plan_by_hand(spec, card_name, digest, request, nodes)
-    crew = Crew.of(nodes, request.dtype)
+    check_degree(spec, request.tensor_parallel, nodes)
+    crew = Crew.of(spec, request, nodes)
+    crews = (crew.as_asked(), crew) if crew.asked else (crew,)
     choices = context_choices(spec, request.context_tokens)
-    for context_tokens in choices:
+    for context_tokens, hands in product(choices, crews):
         footprint = Footprint.asked(spec, request, context_tokens)
-        placement = _placed(footprint, crew)
+        placement = _placed(footprint, hands)
         if placement is not None:
+            assignments = with_degrees(hands, footprint, placement.assignments)
             notes = [
                 *placement.notes,
-                *left_out_notes(footprint, crew, placement.assignments, HOP_S),
+                *unevenness_notes(footprint, assignments),
+                *left_out_notes(footprint, hands, assignments, HOP_S),
                 *context_notes(context_tokens, choices[0]),
             ]
-            return assembled(spec, card_name, digest, request, context_tokens, placement.assignments, notes)
-    raise does_not_fit(footprint, request, context_tokens, crew.nodes)
+            return assembled(spec, card_name, digest, request, context_tokens, assignments, notes)
+    raise does_not_fit(footprint, request, context_tokens, crew)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Placement:
-    """Every layer on a device, and why so."""
+    """Every layer on a hand, and why so."""
 
     assignments: tuple[Assignment, ...]
     notes: list[str]
@@ -70,8 +77,7 @@ def _placed_alone(footprint: Footprint, crew: Crew) -> _Placement | None:
     hand = crew.hand_for_all(footprint)
     if hand is None:
         return None
-    why = alone_why(crew)
-    whole = Assignment(hand=hand, first_layer=0, last_layer=footprint.spec.layers - 1, why=why)
+    whole = Assignment(hand=hand, first_layer=0, last_layer=footprint.spec.layers - 1, why=alone_why(crew))
     return _Placement(assignments=(whole,), notes=whole_notes(footprint, hand))
 
 
@@ -85,7 +91,7 @@ def _placed_apart(footprint: Footprint, crew: Crew) -> _Placement | None:
 def _assignments(crew: Crew, partition: Partition) -> tuple[Assignment, ...]:
     assignments, first_layer = [], 0
     for share in partition.shares:
-        hand = crew.hands[share.offer.node][share.offer.device]
+        hand = crew.hands[share.offer.node][share.offer.hand]
         last_layer = first_layer + share.layers - 1
         why = share_why(share, partition, hand)
         assignments.append(Assignment(hand=hand, first_layer=first_layer, last_layer=last_layer, why=why))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.planning.crew import most_offered_bytes
+from coordinator.planning.crew import Crew
 from coordinator.planning.footprint import FIRST, LAST, MIDDLE, WHOLE, Footprint
 from layerline.errors import PlanDoesNotFitError
 from layerline.facts import NodeFacts
@@ -17,18 +17,16 @@ REMEDY = (
 )
 
 
-def does_not_fit(
-    footprint: Footprint, request: PlanRequest, context_tokens: int, nodes: Sequence[NodeFacts]
-) -> PlanDoesNotFitError:
-    """The refusal to place the model on `nodes` with the least context that would do."""
-    usable = [node for node in nodes if node.state == "ready"]
-    helping = [node for node in usable if most_offered_bytes(node) >= footprint.least_bytes]
-    offered_bytes = sum(most_offered_bytes(node) for node in usable)
-    needed_bytes = _needed_bytes(footprint, max(1, len(helping)))
+def does_not_fit(footprint: Footprint, request: PlanRequest, context_tokens: int, crew: Crew) -> PlanDoesNotFitError:
+    """The refusal to place the model on the nodes of `crew` with the least context that would do."""
+    usable = [node for node in crew.nodes if node.state == "ready"]
+    helping = [node for node in usable if crew.helps(node, footprint)]
+    offered_bytes = sum(crew.offered_bytes(node) for node in usable)
+    needed_bytes = _needed_bytes(footprint, max(1, len(helping))) + _more_workspace_bytes(footprint, crew, helping)
     return PlanDoesNotFitError(
         f"{request.model} does not fit: with a context of {context_tokens} tokens it needs"
         f" {format_bytes(needed_bytes)} over {_count(max(1, len(helping)))}, and {_count(len(usable))}"
-        f" offer{'s' if len(usable) == 1 else ''} {format_bytes(offered_bytes)}: {_offers(usable)}."
+        f" offer{'s' if len(usable) == 1 else ''} {format_bytes(offered_bytes)}: {_offers(crew, usable)}."
         f" {_parts(footprint)}",
         remedy=REMEDY,
     )
@@ -45,6 +43,13 @@ def _needed_bytes(footprint: Footprint, nodes: int) -> int:
     return ends_bytes + further_layers_bytes + between * footprint.workspace_bytes(MIDDLE)
 
 
+def _more_workspace_bytes(footprint: Footprint, crew: Crew, nodes: Sequence[NodeFacts]) -> int:
+    """What stages over all devices of `nodes` take beside, since each device needs workspace of its own."""
+    widest = [max(crew.hands_of(node), key=lambda hand: hand.budget_bytes) for node in nodes]
+    alone_bytes = footprint.workspace_bytes(MIDDLE)
+    return sum(hand.workspace_bytes(footprint, MIDDLE) - alone_bytes for hand in widest if len(hand.ranks) > 1)
+
+
 def _parts(footprint: Footprint) -> str:
     layers = footprint.spec.layers
     return (
@@ -54,8 +59,8 @@ def _parts(footprint: Footprint) -> str:
     )
 
 
-def _offers(nodes: Sequence[NodeFacts]) -> str:
-    return ", ".join(f"{node.name} {format_bytes(most_offered_bytes(node))}" for node in nodes) or "none is ready"
+def _offers(crew: Crew, nodes: Sequence[NodeFacts]) -> str:
+    return ", ".join(f"{node.name} {format_bytes(crew.offered_bytes(node))}" for node in nodes) or "none is ready"
 
 
 def _count(nodes: int) -> str:

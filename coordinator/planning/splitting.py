@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coordinator.planning.crew import Crew, Hand
+from coordinator.planning.crew import Crew
 from coordinator.planning.footprint import FIRST, LAST, MIDDLE, Footprint
+from coordinator.planning.hand import Hand
 from coordinator.planning.partition import Offer, Partition, best_partition
 from coordinator.planning.room import SEQUENCES_OF_USE, Priced, is_near, preferred, useful_pages
 
@@ -55,29 +56,27 @@ def _split(footprint: Footprint, crew: Crew, hop_s: float, sequences: int) -> Pr
     if partition is None:
         return None
     pages = min(
-        crew.hands[share.offer.node][share.offer.device].most_pages(footprint, share.layers, share.ends)
+        crew.hands[share.offer.node][share.offer.hand].most_pages(footprint, share.layers, share.ends)
         for share in partition.shares
     )
     return Priced(choice=partition, cost=partition.cost_ps, pages=min(pages, useful_pages(footprint)))
 
 
 def _offers(footprint: Footprint, hands: Sequence[Hand], node: int) -> list[Offer]:
-    """The offers of one node, without those of devices no faster and no larger than another (eight equal GPUs)."""
+    """The offers of one node, without those that another is no worse than (eight equal GPUs)."""
     offers: list[Offer] = []
-    most_bytes = 0
-    for device, hand in enumerate(hands):
-        if hand.device.budget_bytes > most_bytes:
-            offers.append(_offer(footprint, hand, node, device))
-            most_bytes = hand.device.budget_bytes
+    for place, hand in enumerate(hands):
+        offer = _offer(footprint, hand, node, place)
+        if not any(other.is_no_worse_than(offer) for other in offers):
+            offers.append(offer)
     return offers
 
 
-def _offer(footprint: Footprint, hand: Hand, node: int, device: int) -> Offer:
-    budget_bytes = hand.device.budget_bytes
+def _offer(footprint: Footprint, hand: Hand, node: int, place: int) -> Offer:
     return Offer(
         node=node,
-        device=device,
-        layer_ps=max(1, round(footprint.layer_bytes * hand.byte_s * _PS_PER_S)),
-        output_ps=round(footprint.output_bytes * hand.byte_s * _PS_PER_S),
-        most_layers={ends: footprint.most_layers(budget_bytes, ends) for ends in (FIRST, MIDDLE, LAST)},
+        hand=place,
+        layer_ps=max(1, round(hand.layer_s * _PS_PER_S)),
+        output_ps=round(hand.output_s * _PS_PER_S),
+        most_layers={ends: hand.most_layers(footprint, ends) for ends in (FIRST, MIDDLE, LAST)},
     )

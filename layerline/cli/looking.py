@@ -73,4 +73,5 @@ async def _plan(finding: Finding, request: PlanRequest) -> PlanReport:
             kv_dtype=request.kv_dtype,
             context_tokens=request.context_tokens,
             layers=request.layers,
+            tensor_parallel=request.tensor_parallel,
         )

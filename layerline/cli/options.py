@@ -16,7 +16,7 @@ import click
 from layerline.addresses import split_address
 from layerline.errors import UsageError
 from layerline.layers_option import parse_layers
-from layerline.plan import DTYPES, KV_DTYPES, ManualStage, PlanRequest
+from layerline.plan import DTYPES, KV_DTYPES, MAX_DEVICES, ManualStage, PlanRequest
 from layerline.request_options import GenerateOptions
 
 MAX_CONTEXT_TOKENS = 1 << 24
@@ -97,6 +97,13 @@ def placement_options() -> list[click.Parameter]:
             type=LayersType(),
             default=(),
             help="Place the layers by hand, first and last included, as in a=0-14,b=15-29. [default: planned]",
+        ),
+        click.Option(
+            ["--tensor-parallel"],
+            type=click.IntRange(0, MAX_DEVICES),
+            default=0,
+            metavar="N",
+            help="Split every layer of a stage over N devices of its node. [default: 0, chosen for each node]",
         ),
         click.Option(
             ["--dtype"],
@@ -227,6 +234,7 @@ def plan_request_of(model: str, given: Mapping[str, Any]) -> PlanRequest:
             kv_dtype=given["kv_dtype"] or "",
             context_tokens=given["context_tokens"],
             layers=given["layers"],
+            tensor_parallel=given["tensor_parallel"],
         )
     except ValueError as error:
         raise UsageError(f"This cannot be a model: {error}.", remedy="Give the name of a file or folder.") from error

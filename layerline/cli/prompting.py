@@ -68,6 +68,7 @@ async def prepare(client: AsyncClient, request: PlanRequest, *, quiet: bool = Fa
         kv_dtype=request.kv_dtype,
         context_tokens=request.context_tokens,
         layers=request.layers,
+        tensor_parallel=request.tensor_parallel,
     )
     with LoadScreen(standard_error(), quiet=quiet) as screen:
         async with events:

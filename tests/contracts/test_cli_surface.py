@@ -15,7 +15,7 @@ from layerline.errors import ERRORS
 
 ROOT = Path(__file__).parents[2]
 SAMPLING = "--max-tokens --temperature --top-p --top-k --min-p --repetition-penalty --seed --stop --system"
-PLACEMENT = "--layers --dtype --kv-dtype --context"
+PLACEMENT = "--layers --tensor-parallel --dtype --kv-dtype --context"
 FINDING = "--coordinator --node --no-mdns"
 NODE = "--name --host --port --device --memory --threads --models --no-mdns --keep-alive --config"
 

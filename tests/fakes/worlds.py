@@ -52,7 +52,7 @@ def device(
         device=name,
         kind=name.partition(":")[0],
         name=f"fake {name}",
-        threads=1 if name == "cpu" else 0,
+        threads=1 if name.startswith("cpu") else 0,
         total_bytes=2 * budget_bytes,
         free_bytes=budget_bytes,
         budget_bytes=budget_bytes,
@@ -73,6 +73,7 @@ def node(
     models: tuple[ModelListing, ...] = (),
     loaded: tuple[LoadedStage, ...] = (),
     held_by: Holder | None = None,
+    all_reduce_us: float = 0.0,
 ) -> NodeFacts:
     """A node with `devices`, or with one CPU of `mib` MiB that reads `gb_per_s` GB a second."""
     return NodeFacts(
@@ -87,6 +88,7 @@ def node(
         loaded=loaded,
         held_by=held_by,
         models_folder="/models",
+        all_reduce_us=all_reduce_us,
     )
 
 

@@ -26,10 +26,16 @@ def needed_bytes(stage: StageReport) -> int:
     return stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes
 
 
+def devices_text(stage: StageReport) -> str:
+    """The devices of a stage, with what they take of each layer if that is not the same."""
+    shares = [f" {share / sum(stage.shares):.0%}" for share in stage.shares] or [""] * len(stage.devices)
+    return ", ".join(f"{device}{share}" for device, share in zip(stage.devices, shares, strict=False))
+
+
 def _stage_text(stage: StageReport) -> str:
     layers = layers_text(stage.first_layer, stage.last_layer)
     memory = f"{format_bytes(needed_bytes(stage))} of {format_bytes(stage.budget_bytes)}"
-    return f"layers {layers} on {', '.join(stage.devices)}, {memory}"
+    return f"layers {layers} on {devices_text(stage)}, {memory}"
 
 
 def speed_line(finished: Finished) -> str:

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from layerline.cli.render.sentences import layers_text, needed_bytes
+from layerline.cli.render.sentences import devices_text, layers_text, needed_bytes
 from layerline.facts import DeviceFacts, NodeFacts
 from layerline.reports import NodeReport, NodesReport, PlanReport, StageReport
 from layerline.units import format_bytes, format_seconds
@@ -71,4 +71,4 @@ def _node_row(node: NodeReport) -> Sequence[str]:
 def _stage_row(stage: StageReport) -> Sequence[str]:
     sizes = (stage.weights_bytes, stage.kv_bytes, stage.workspace_bytes, needed_bytes(stage), stage.budget_bytes)
     layers = layers_text(stage.first_layer, stage.last_layer)
-    return (stage.node, layers, ", ".join(stage.devices), *map(format_bytes, sizes), stage.why)
+    return (stage.node, layers, devices_text(stage), *map(format_bytes, sizes), stage.why)

@@ -227,6 +227,7 @@ class PlanRequest(_message.Message):
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     LAYERS_FIELD_NUMBER: _builtins.int
     KV_DTYPE_FIELD_NUMBER: _builtins.int
+    TENSOR_PARALLEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     dtype: _builtins.str
     """empty: bfloat16"""
@@ -234,6 +235,8 @@ class PlanRequest(_message.Message):
     """0: chosen"""
     kv_dtype: _builtins.str
     """"bfloat16", "float32", "int8"; empty: as dtype, or as it is where a model is in service"""
+    tensor_parallel: _builtins.int
+    """devices of its node that a stage is to span; 0: chosen"""
     @_builtins.property
     def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManualStage]: ...
     def __init__(
@@ -244,10 +247,11 @@ class PlanRequest(_message.Message):
         context_tokens: _builtins.int = ...,
         layers: _abc.Iterable[Global___ManualStage] | None = ...,
         kv_dtype: _builtins.str = ...,
+        tensor_parallel: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "tensor_parallel", b"tensor_parallel"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -267,6 +271,7 @@ class StageReport(_message.Message):
     WORKSPACE_BYTES_FIELD_NUMBER: _builtins.int
     BUDGET_BYTES_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     node_id: _builtins.str
     first_layer: _builtins.int
@@ -278,6 +283,10 @@ class StageReport(_message.Message):
     why: _builtins.str
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of the devices, in proportion to each other; none: all take the same"""
+
     def __init__(
         self,
         *,
@@ -291,10 +300,11 @@ class StageReport(_message.Message):
         workspace_bytes: _builtins.int = ...,
         budget_bytes: _builtins.int = ...,
         why: _builtins.str = ...,
+        shares: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "devices", b"devices", "first_layer", b"first_layer", "kv_bytes", b"kv_bytes", "last_layer", b"last_layer", "node", b"node", "node_id", b"node_id", "weights_bytes", b"weights_bytes", "why", b"why", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "devices", b"devices", "first_layer", b"first_layer", "kv_bytes", b"kv_bytes", "last_layer", b"last_layer", "node", b"node", "node_id", b"node_id", "shares", b"shares", "weights_bytes", b"weights_bytes", "why", b"why", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

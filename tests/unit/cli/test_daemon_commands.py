@@ -95,12 +95,13 @@ def coordinator_program(monkeypatch: pytest.MonkeyPatch) -> StandInProgram:
 
 def test_a_coordinator_gets_what_it_is_told(coordinator_program: StandInProgram) -> None:
     placing = ["--model", "tiny", "--layers", "a=0-1", "--dtype", "float32", "--kv-dtype", "int8"]
+    placing += ["--tensor-parallel", "4"]
     finding = ["--name", "desk", "--host", "127.0.0.1", "--port", "7000", "--no-mdns", "--node", "h:1", "--node", "h:2"]
     assert run("coordinator", *placing, *finding, "--metrics", "localhost:9100").exit_code == 0
     ((settings, request, host, port),) = coordinator_program.started
     assert settings == CoordinatorSettings(name="desk", nodes=("h:1", "h:2"), mdns=False, metrics="localhost:9100")
     stages = (ManualStage(node="a", first_layer=0, last_layer=1),)
-    assert request == PlanRequest(model="tiny", dtype="float32", kv_dtype="int8", layers=stages)
+    assert request == PlanRequest(model="tiny", dtype="float32", kv_dtype="int8", layers=stages, tensor_parallel=4)
     assert (host, port) == ("127.0.0.1", 7000)
 
 

@@ -93,6 +93,18 @@ def test_a_plan_tells_what_keys_and_values_are_held_in_if_it_is_not_what_weights
     assert run(address, "plan", "tiny").stdout.startswith("tiny: 30 layers in bfloat16, KV in int8, context")
 
 
+def test_a_plan_tells_what_each_device_takes_if_it_is_not_the_same(address: str, fake: FakeCoordinator) -> None:
+    attic, cellar = PLAN.stages
+    split = dataclasses.replace(attic, devices=("cuda:0", "cuda:1"), shares=(1000, 500))
+    fake.plan = dataclasses.replace(PLAN, stages=(split, dataclasses.replace(cellar, devices=("cpu:0", "cpu:1"))))
+    result = run(address, "plan", "tiny", "--tensor-parallel", "2")
+    assert fake.planned[0].tensor_parallel == 2
+    assert "cuda:0 67%, cuda:1 33%" in result.stdout
+    assert "cpu:0, cpu:1 " in result.stdout
+    shares = [stage["shares"] for stage in json.loads(run(address, "plan", "tiny", "--json").stdout)["stages"]]
+    assert shares == [[1000, 500], []]
+
+
 def test_a_plan_as_json_has_bytes(address: str) -> None:
     plan = json.loads(run(address, "plan", "tiny", "--json").stdout)
     assert plan["stages"][1]["weights_bytes"] == 1 << 29

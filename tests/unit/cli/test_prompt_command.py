@@ -54,6 +54,7 @@ def test_a_prompt_prints_the_answer_alone_and_the_rest_on_standard_error(address
 def test_options_reach_the_coordinator(address: str, fake: FakeCoordinator) -> None:
     sampling = "--max-tokens 9 --temperature 0.5 --top-p 0.25 --top-k 7 --min-p 0.125 --repetition-penalty 2 --seed 5"
     others = "--system S --stop a --stop b --layers a=0-1,b=2-29 --dtype float32 --kv-dtype int8 --context 99"
+    others += " --tensor-parallel 2"
     assert prompt(address, "Hi", *shlex.split(sampling), *shlex.split(others)).exit_code == 0
     (asked,), (planned,) = fake.asked, fake.planned
     assert asked.messages == (Message(role="system", content="S"), Message(role="user", content="Hi"))
@@ -61,6 +62,7 @@ def test_options_reach_the_coordinator(address: str, fake: FakeCoordinator) -> N
     assert (asked.min_p, asked.repetition_penalty, asked.seed, asked.stop) == (0.125, 2.0, 5, ("a", "b"))
     assert (planned.model, planned.dtype, planned.kv_dtype, planned.context_tokens) == ("tiny", "float32", "int8", 99)
     assert planned.layers[1] == ManualStage(node="b", first_layer=2, last_layer=29)
+    assert planned.tensor_parallel == 2
 
 
 def test_json_is_one_object_with_the_keys_that_scripts_rely_on(address: str) -> None:

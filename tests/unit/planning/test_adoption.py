@@ -13,7 +13,7 @@ from layerline.errors import PlanInvalidError
 from layerline.facts import LoadedStage, NodeFacts
 from layerline.layers_option import parse_layers
 from layerline.plan import Plan, PlanRequest
-from tests.fakes.worlds import layers_by_node, model_spec, node
+from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node
 
 SPEC = model_spec()
 IDLE = (node("a", mib=400), node("b", mib=400))
@@ -134,3 +134,40 @@ def test_layers_given_by_hand_must_be_the_loaded_ones():
 def test_layers_given_by_hand_are_checked_before_anything_is_adopted():
     with pytest.raises(PlanInvalidError, match="to no node"):
         adopted(IDLE, layers=parse_layers("a=0-11"))
+
+
+GPUS = (device("cuda:0", budget_bytes=400 * MIB), device("cuda:1", budget_bytes=200 * MIB))
+SPLIT = (node("a", *GPUS, all_reduce_us=10),)
+
+
+def test_a_stage_over_several_devices_is_adopted_with_their_shares():
+    plan = made(SPLIT, context_tokens=4096)
+    again = adopted(with_loaded(SPLIT, plan), context_tokens=4096)
+    assert again is not None
+    (stage,) = again.stages
+    assert (stage.spec.devices, stage.spec.shares) == (("cuda:0", "cuda:1"), (1000, 500))
+    assert stage.budget_bytes == 600 * MIB
+    assert (stage.weights_bytes, stage.kv_bytes) == (plan.stages[0].weights_bytes, plan.stages[0].kv_bytes)
+
+
+@pytest.mark.parametrize(("loaded_over", "asked", "is_adopted"), [(2, 2, True), (2, 1, False), (1, 2, False)])
+def test_a_stage_over_more_or_fewer_devices_than_asked_for_is_not_adopted(
+    loaded_over: int, asked: int, is_adopted: bool
+):
+    plan = made(SPLIT, context_tokens=512, tensor_parallel=loaded_over)
+    assert len(plan.stages[0].spec.devices) == loaded_over
+    again = adopted(with_loaded(SPLIT, plan), context_tokens=512, tensor_parallel=asked)
+    assert (again is not None) == is_adopted
+
+
+def test_of_stages_with_unlike_degrees_the_widest_is_what_was_asked_for():
+    nodes = (node("a", *GPUS), node("b", mib=400))
+    plan = made(nodes, tensor_parallel=2, layers=parse_layers("a=0-9,b=10-29"))
+    assert adopted(with_loaded(nodes, plan), tensor_parallel=2) is not None
+    assert adopted(with_loaded(nodes, plan)) is not None
+    assert adopted(with_loaded(nodes, plan), tensor_parallel=1) is None
+
+
+def test_a_stage_on_a_device_that_its_node_does_not_offer_any_more_is_not_adopted():
+    (both,) = with_loaded(SPLIT, made(SPLIT, context_tokens=4096))
+    assert adopted((replace(both, devices=GPUS[:1]),), context_tokens=4096) is None

@@ -19,11 +19,11 @@ OFFER = st.builds(
 )
 
 
-def offer(node: int, device: int, numbers: dict) -> Offer:
+def offer(node: int, hand: int, numbers: dict) -> Offer:
     most = dict(zip((FIRST, MIDDLE, LAST), numbers["room"], strict=True))
     return Offer(
         node=node,
-        device=device,
+        hand=hand,
         layer_ps=numbers["layer_ps"],
         output_ps=numbers["output_ps"],
         most_layers=most,
@@ -31,7 +31,7 @@ def offer(node: int, device: int, numbers: dict) -> Offer:
 
 
 def offers(world: Sequence[Sequence[dict]]) -> list[list[Offer]]:
-    return [[offer(n, d, numbers) for d, numbers in enumerate(devices)] for n, devices in enumerate(world)]
+    return [[offer(n, h, numbers) for h, numbers in enumerate(hands)] for n, hands in enumerate(world)]
 
 
 def all_partitions(nodes: list[list[Offer]], layers: int, hop_ps: int) -> Iterator[Partition]:

@@ -112,7 +112,7 @@ def test_whatever_the_world_pages_fit_everywhere_and_are_never_fewer_than_those_
     assert len({stage.spec.pages for stage in made.stages}) == 1
     assert all(stage.needed_bytes <= stage.budget_bytes for stage in made.stages)
     footprint = Footprint.asked(SPEC, request, context_tokens)
-    split = best_split(footprint, Crew.of(nodes, request.dtype), HOP_S)
+    split = best_split(footprint, Crew.of(SPEC, request, nodes), HOP_S)
     if split is None or len(made.stages) == 1:
         return
     assert made.stages[0].spec.pages == split.chosen.pages >= split.fastest.pages

@@ -58,7 +58,6 @@ CHOSEN = {
     (facts.DeviceFacts, "matrix_flops_per_s"): st.floats(0, 1e17),
     (facts.DeviceFacts, "memory_bytes_per_s"): st.floats(0, 1e17),
     (facts.NodeFacts, "all_reduce_us"): st.floats(0, facts.MAX_ALL_REDUCE_US),
-    (plan.PlanRequest, "kv_dtype"): st.sampled_from(("", *KV_DTYPES)),
 }
 MESSAGES: dict[type, type[Message]] = {
     facts.NodeFacts: node_pb2.NodeFacts,
@@ -83,6 +82,8 @@ SPECIAL = {
         dtype=st.sampled_from(DTYPES),
         context_tokens=NUMBERS,
         layers=st.lists(st.builds(plan.ManualStage, node=NAMES, first_layer=NUMBERS, last_layer=NUMBERS)).map(tuple),
+        kv_dtype=st.sampled_from(("", *KV_DTYPES)),
+        tensor_parallel=st.integers(0, plan.MAX_DEVICES),
     ),
     Peer: PEERS,
     Bind: BINDS,

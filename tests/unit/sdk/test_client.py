@@ -131,9 +131,10 @@ def test_generate_takes_text_or_token_ids(client: Client, fake: FakeCoordinator)
 def test_reports_come_as_nouns(client: Client, fake: FakeCoordinator) -> None:
     assert client.nodes() == NODES
     assert client.models() == MODELS
-    assert client.plan("tiny", layers=[ManualStage(node="attic", first_layer=0, last_layer=29)]) == PLAN
+    layers = [ManualStage(node="attic", first_layer=0, last_layer=29)]
+    assert client.plan("tiny", layers=layers, tensor_parallel=2) == PLAN
     assert client.describe() == client.connect() == fake.facts
-    assert fake.planned[0].layers[0].node == "attic"
+    assert (fake.planned[0].layers[0].node, fake.planned[0].tensor_parallel) == ("attic", 2)
 
 
 def test_preparing_tells_how_far_it_is(client: Client) -> None:

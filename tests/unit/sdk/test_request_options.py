@@ -92,8 +92,12 @@ def test_a_wrong_input_is_named(prompt: Any, token_ids: Any, reason: str) -> Non
 
 def test_a_plan_of_an_unknown_dtype_or_no_model_is_refused() -> None:
     with pytest.raises(UsageError, match="dtype is 'int4'"):
-        plan_request("tiny", "int4", "", 0, ())
+        plan_request("tiny", "int4", "", 0, (), 0)
     with pytest.raises(UsageError, match="kv_dtype is 'int4'"):
-        plan_request("tiny", "bfloat16", "int4", 0, ())
+        plan_request("tiny", "bfloat16", "int4", 0, (), 0)
     with pytest.raises(UsageError, match="model name"):
-        plan_request("", "bfloat16", "", 0, ())
+        plan_request("", "bfloat16", "", 0, (), 0)
+    with pytest.raises(UsageError, match="tensor_parallel must be 0 to 64"):
+        plan_request("tiny", "bfloat16", "", 0, (), 65)
+    with pytest.raises(UsageError, match="tensor_parallel"):
+        plan_request("tiny", "bfloat16", "", 0, (), True)

@@ -1,0 +1,216 @@
+"""How many devices of its node a stage spans, and why; each rank fits its own device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.planning.planner import make_plan
+from layerline.errors import PlanDoesNotFitError, PlanInvalidError
+from layerline.facts import ALL_REDUCE_BYTES, DeviceFacts, NodeFacts
+from layerline.layers_option import parse_layers
+from layerline.models.shares import rank_shares
+from layerline.models.sizes import kv_bytes_per_token, rank_workspace_bytes, stage_weights_bytes
+from layerline.models.spec import ModelSpec
+from layerline.plan import Plan, PlanRequest, StagePlan
+from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node
+
+SMOLLM2 = model_spec()  # a layer takes 0.35 ms where 20 GB/s are read
+
+
+def gpus(count: int, mib: int = 1024, gb_per_s: float = 20.0) -> list[DeviceFacts]:
+    return [device(f"cuda:{place}", budget_bytes=mib * MIB, gb_per_s=gb_per_s) for place in range(count)]
+
+
+def plan(*nodes: NodeFacts, spec: ModelSpec = SMOLLM2, **request: Any) -> Plan:
+    return make_plan(spec, "m", "digest", PlanRequest(model="m", **request), nodes)
+
+
+def degrees(made: Plan) -> list[tuple[str, int]]:
+    return [(stage.node, len(stage.spec.devices)) for stage in made.stages]
+
+
+def needed_bytes(stage: StagePlan, spec: ModelSpec) -> dict[str, int]:
+    """What a stage takes of each device, by the figures that the ranks themselves load by."""
+    held, has_output = stage.spec, stage.spec.last_layer == spec.layers - 1
+    layers, tokens = held.last_layer - held.first_layer + 1, held.pages * held.page_tokens
+    return {
+        name: stage_weights_bytes(share.part_of(spec), held.first_layer, held.last_layer, held.dtype)
+        + tokens * kv_bytes_per_token(share.part_of(spec), layers, held.held_kv_dtype)
+        + rank_workspace_bytes(spec, share, held.max_rows, held.dtype, has_output=has_output)
+        for name, share in zip(held.devices, rank_shares(spec, len(held.devices), held.shares), strict=True)
+    }
+
+
+def test_a_stage_that_fits_one_device_is_not_split_while_nothing_says_that_it_helps():
+    (stage,) = plan(node("a", *gpus(2))).stages
+    assert stage.spec.devices == ("cuda:0",)
+    assert stage.why.endswith("one device, as the time of an all-reduce between 2 devices is not measured")
+    unmeasured = node("a", *gpus(2, gb_per_s=0), all_reduce_us=1)
+    assert degrees(plan(unmeasured)) == [("a", 1)]
+
+
+def test_a_layer_is_split_where_that_was_measured_to_be_faster():
+    (stage,) = plan(node("a", *gpus(2), all_reduce_us=20)).stages
+    assert (stage.spec.devices, stage.spec.shares) == (("cuda:0", "cuda:1"), ())
+    assert "2 devices, as a layer takes 0.354 ms on one and 0.232 ms on 2, with two all-reduces of 0.02 ms" in stage.why
+
+
+def test_a_layer_is_not_split_where_all_reduces_take_longer_than_they_save():
+    (stage,) = plan(node("a", *gpus(2), all_reduce_us=200)).stages
+    assert stage.spec.devices == ("cuda:0",)
+    assert "one device, as a layer takes 0.354 ms on one and 0.592 ms on 2, with two all-reduces of 0.2 ms" in stage.why
+
+
+def test_longer_rows_take_longer_to_sum():
+    wide = model_spec(layers=2, hidden=8 * ALL_REDUCE_BYTES // 2, heads=32, kv_heads=8)
+    (stage,) = plan(node("a", *gpus(2, mib=65536), all_reduce_us=20), spec=wide).stages
+    assert "with two all-reduces of 0.16 ms" in stage.why
+
+
+@pytest.mark.parametrize("all_reduce_us", [0.0, 1000.0])
+def test_a_stage_too_large_for_one_device_spans_several_however_slow(all_reduce_us: float):
+    made = plan(node("a", *gpus(2, mib=400), all_reduce_us=all_reduce_us))
+    assert degrees(made) == [("a", 2)]
+    assert "2 devices, as it takes 490 MiB on one device and none offers more than 400 MiB" in made.stages[0].why
+    assert "2 devices of a offer 800 MiB" in made.notes[0]
+
+
+def test_no_more_devices_are_taken_than_are_of_use():
+    made = plan(node("a", *gpus(8, mib=350)), context_tokens=1024)
+    assert degrees(made) == [("a", 1)]
+    assert degrees(plan(node("a", *gpus(8, mib=250)), context_tokens=1024)) == [("a", 2)]
+
+
+def test_nodes_of_unlike_degrees_hold_one_model():
+    made = plan(node("a", *gpus(4, mib=130), all_reduce_us=50), node("b", mib=200))
+    assert sorted(degrees(made)) == [("a", 4), ("b", 1)]
+    assert made.notes[0].startswith("The model does not fit one node: over 4 devices of a it needs")
+
+
+def test_what_cannot_be_even_is_said():
+    nodes = (node("a", *gpus(2), all_reduce_us=20), node("b"))
+    assert "On a: The 9 attention heads in 3 groups are split 6 + 3." in plan(*nodes).notes
+    even = plan(*nodes, spec=model_spec(heads=8, kv_heads=4))
+    assert not any("attention heads" in note for note in even.notes)
+
+
+def test_devices_of_unlike_speed_share_by_it():
+    parts = (device("cpu:0", gb_per_s=20), device("cpu:1", gb_per_s=40))
+    (stage,) = plan(node("a", *parts, all_reduce_us=10)).stages
+    assert (stage.spec.devices, stage.spec.shares) == (("cpu:0", "cpu:1"), (500, 1000))
+
+
+def test_devices_of_unlike_memory_share_by_it_where_equal_parts_do_not_fit():
+    parts = (device("cpu:0", budget_bytes=400 * MIB), device("cpu:1", budget_bytes=200 * MIB))
+    (stage,) = plan(node("a", *parts, all_reduce_us=10), context_tokens=4096).stages
+    assert stage.spec.shares == (1000, 500)
+
+
+def test_devices_of_unlike_kind_are_not_put_together():
+    mixed = node("a", device(budget_bytes=300 * MIB), *gpus(1, mib=300), all_reduce_us=1)
+    with pytest.raises(PlanDoesNotFitError):
+        plan(mixed, context_tokens=8192)
+
+
+# --- as asked
+
+
+def test_a_degree_asked_for_is_kept_though_slower():
+    slow, fast = node("a", *gpus(2), all_reduce_us=900), node("a", *gpus(2), all_reduce_us=1)
+    assert degrees(plan(slow, tensor_parallel=2)) == [("a", 2)]
+    assert degrees(plan(fast, tensor_parallel=1)) == [("a", 1)]
+    assert plan(slow, tensor_parallel=2).stages[0].why.endswith("2 devices, as --tensor-parallel says")
+
+
+def test_of_more_devices_as_many_as_asked_for_are_taken_the_fastest_of_them():
+    mixed = [replace(gpu, memory_bytes_per_s=speed * 1e9) for gpu, speed in zip(gpus(3), (20, 90, 90), strict=True)]
+    assert plan(node("a", *mixed), tensor_parallel=2).stages[0].spec.devices == ("cuda:1", "cuda:2")
+
+
+def test_nodes_with_fewer_devices_than_asked_for_take_part_only_where_the_others_do_not_suffice():
+    quick = node("b", gb_per_s=90, mib=300)
+    made = plan(node("a", *gpus(2)), quick, tensor_parallel=2)
+    assert degrees(made) == [("a", 2)]
+    assert "b is left out: it has no 2 devices of one kind, and the others hold the model." in made.notes
+    assert sorted(degrees(plan(node("a", *gpus(2, mib=150)), quick, tensor_parallel=2))) == [("a", 2), ("b", 1)]
+
+
+def test_more_devices_than_any_node_has_are_refused_with_the_numbers():
+    nodes = (node("a", *gpus(2)), node("b"), node("c", *gpus(4), state="draining"))
+    with pytest.raises(PlanInvalidError, match=r"3 needs a node with 3 devices of one kind, .* fewer: a 2, b 1") as why:
+        plan(*nodes, tensor_parallel=3)
+    assert "at most 2" in why.value.remedy
+    with pytest.raises(PlanInvalidError, match="fewer: b 1"):
+        plan(*nodes, tensor_parallel=2, layers=parse_layers("b=0-29"))
+
+
+def test_more_devices_than_the_model_has_heads_are_refused_with_the_numbers():
+    with pytest.raises(PlanInvalidError, match="3 attention heads cannot be split over 4 devices"):
+        plan(node("a", *gpus(4)), tensor_parallel=4, spec=model_spec(heads=3))
+
+
+def test_a_model_with_fewer_heads_than_there_are_devices_is_split_less():
+    few = model_spec(heads=2, kv_heads=1)
+    assert degrees(plan(node("a", *gpus(4, mib=260)), spec=few, context_tokens=1024)) == [("a", 2)]
+
+
+def test_layers_given_by_hand_are_split_too():
+    nodes = (node("a", *gpus(2)), node("b"))
+    made = plan(*nodes, tensor_parallel=2, layers=parse_layers("a=0-9,b=10-29"))
+    assert (layers_by_node(made), degrees(made)) == ([("a", 0, 9), ("b", 10, 29)], [("a", 2), ("b", 1)])
+    assert made.stages[0].why == "as --layers says; 2 devices, as --tensor-parallel says"
+    assert made.stages[1].why == "as --layers says"
+
+
+def test_layers_given_by_hand_that_fit_no_number_of_devices_are_refused_with_what_all_offer():
+    nodes = (node("a", *gpus(2, mib=50)), node("b"))
+    with pytest.raises(PlanDoesNotFitError, match=r"layers 0-9 need .* and a offers 100 MiB"):
+        plan(*nodes, layers=parse_layers("a=0-9,b=10-29"))
+
+
+# --- whatever the world
+
+DEVICE = st.tuples(st.sampled_from([60, 90, 150, 300]), st.sampled_from([0.0, 10.0, 20.0, 40.0]))
+NODE = st.tuples(st.lists(DEVICE, min_size=1, max_size=5), st.sampled_from([0.0, 10.0, 80.0]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    world=st.lists(NODE, min_size=1, max_size=3),
+    heads=st.sampled_from([(9, 3), (14, 2), (4, 1)]),
+    asked=st.sampled_from([0, 0, 1, 2, 3]),
+)
+def test_every_rank_fits_its_own_device(
+    world: list[tuple[list[tuple[int, float]], float]], heads: tuple[int, int], asked: int
+):
+    spec = model_spec(layers=12, heads=heads[0], kv_heads=heads[1], vocabulary=16001)
+    nodes = [
+        node(
+            f"n{place}",
+            *(device(f"cpu:{i}", budget_bytes=mib * MIB, gb_per_s=speed) for i, (mib, speed) in enumerate(devices)),
+            all_reduce_us=all_reduce_us,
+        )
+        for place, (devices, all_reduce_us) in enumerate(world)
+    ]
+    try:
+        made = plan(*nodes, spec=spec, tensor_parallel=asked)
+    except PlanDoesNotFitError:
+        return
+    except PlanInvalidError:
+        assert max(len(each.devices) for each in nodes) < asked
+        return
+    assert len({stage.spec.pages for stage in made.stages}) == 1
+    assert not asked or max(count for _, count in degrees(made)) <= asked
+    for stage in made.stages:
+        (owner,) = [each for each in nodes if each.node_id == stage.node_id]
+        budgets = {each.device: each.budget_bytes for each in owner.devices}
+        needed = needed_bytes(stage, spec)
+        assert all(needed[name] <= budgets[name] for name in needed)
+        assert stage.needed_bytes == sum(needed.values())
+        assert stage.budget_bytes == sum(budgets[name] for name in needed)
+    assert plan(*reversed(nodes), spec=spec, tensor_parallel=asked) == made
