@@ -37,7 +37,6 @@ def create(count: int) -> int:
     descriptor = _nameless_file()
     try:
         os.ftruncate(descriptor, mapping_bytes(count))
-        os.lseek(descriptor, 0, os.SEEK_SET)
         os.write(descriptor, _head(count))
     except BaseException:
         os.close(descriptor)

@@ -1,0 +1,128 @@
+"""Reading a part of a tensor gives what cutting it out of the whole gives, whatever it is stored as."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from layerline.errors import ModelCorruptError
+from layerline.models.card import ModelCard, TensorEntry
+from layerline.models.index import index_model
+from layerline.models.read import TensorReader
+from layerline.models.storage import FLOAT_STORAGES, stored_bytes
+from tests.fakes.model_files import TinyModel, write_folder, write_gguf
+
+ROWS, COLUMNS = 24, 1024  # four blocks of the largest kind
+PARTS = [
+    (range(24), range(1024)),
+    (range(7, 19), range(1024)),
+    (range(23, 24), range(1024)),
+    (range(24), range(512)),
+    (range(24), range(512, 1024)),
+    (range(24), range(32, 96)),
+    (range(24), range(250, 770)),
+    (range(24), range(1023, 1024)),
+    (range(5, 20), range(1, 300)),
+]
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
+    return index_model(write_gguf(tmp_path_factory.mktemp("tiny") / "m.gguf", TinyModel()), "m", lambda done, total: 0)
+
+
+def raw(folder: Path, card: ModelCard, storage: str) -> tuple[Path, ModelCard, TensorEntry]:
+    """A file of one tensor of any bytes, after some that are not its own."""
+    path, nbytes = folder / "raw.gguf", stored_bytes(storage, (ROWS, COLUMNS))
+    data = np.random.default_rng(len(storage)).integers(0, 256, nbytes, np.uint8).tobytes()
+    path.write_bytes(bytes(96) + data)
+    entry = TensorEntry(
+        name="down", stored_name="down", file=path.name, storage=storage, shape=(ROWS, COLUMNS), offset=96,
+        nbytes=nbytes, sha256=hashlib.sha256(data).hexdigest(),
+    )  # fmt: skip
+    return path, dataclasses.replace(card, tensors=(entry,), size_bytes=96 + nbytes), entry
+
+
+def joined(reader: TensorReader, entry: TensorEntry, *part: range) -> NDArray[np.float32]:
+    blocks = list(reader.blocks(entry, 5, *part))
+    assert [first for first, _ in blocks] == np.cumsum([0, *(len(rows) for _, rows in blocks)])[:-1].tolist()
+    assert all(rows.flags.writeable and rows.flags.c_contiguous and rows.dtype == np.float32 for _, rows in blocks)
+    return np.concatenate([rows for _, rows in blocks])
+
+
+@pytest.mark.parametrize("storage", sorted(FLOAT_STORAGES))
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # bytes at random are not always numbers
+def test_a_part_of_every_storage_is_the_part_of_the_whole(tmp_path: Path, card: ModelCard, storage: str) -> None:
+    path, card, entry = raw(tmp_path, card, storage)
+    with TensorReader(path, card) as reader:
+        whole = joined(reader, entry)
+        for rows, columns in PARTS:
+            part = joined(reader, entry, rows, columns)
+            np.testing.assert_array_equal(part, whole[rows.start : rows.stop, columns.start : columns.stop])
+
+
+@pytest.mark.parametrize("name", ["layers.0.q", "layers.1.k", "layers.1.q_bias", "layers.0.down", "embedding"])
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_whole_heads_come_in_order_and_vectors_in_part(tmp_path: Path, family: str, name: str) -> None:
+    """GGUF has the rows of llama's queries and keys in another order."""
+    tiny = TinyModel(family=family)
+    if name not in tiny.shapes():
+        pytest.skip(f"{family} has no {name}")
+    for path in (write_gguf(tmp_path / "m.gguf", tiny), write_folder(tmp_path / "m", tiny)):
+        card = index_model(path, "m", lambda done, total: None)
+        entry = card.tensor(name)
+        assert entry is not None
+        with TensorReader(path, card) as reader:
+            part = joined(reader, entry, range(16, 32))
+        np.testing.assert_array_equal(part, tiny.weights()[name][16:32])
+
+
+def test_of_the_rest_nothing_is_looked_at(tmp_path: Path, card: ModelCard) -> None:
+    """The hash is that of all bytes, so that a part is not compared with it."""
+    path, card, entry = raw(tmp_path, card, "F32")
+    entry = dataclasses.replace(entry, sha256="0" * 64)
+    with TensorReader(path, card) as reader:
+        assert joined(reader, entry, range(8), range(1024)).shape == (8, 1024)
+        with pytest.raises(ModelCorruptError, match="its hash is another"):
+            joined(reader, entry)
+
+
+def test_vectors_are_compared_with_their_hash_even_in_part(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", TinyModel(family="qwen2"))
+    card = index_model(path, "m", lambda done, total: None)
+    entry = card.tensor("layers.0.k_bias")
+    assert entry is not None
+    false = dataclasses.replace(entry, sha256="0" * 64)
+    with TensorReader(path, card) as reader, pytest.raises(ModelCorruptError, match="its hash is another"):
+        joined(reader, false, range(16))
+
+
+def test_a_file_that_was_written_to_since_it_was_opened_is_refused(tmp_path: Path, card: ModelCard) -> None:
+    path, card, entry = raw(tmp_path, card, "F16")
+    written_ns = path.stat().st_mtime_ns
+    with TensorReader(path, card) as reader:
+        joined(reader, entry, range(4), range(1024))
+        os.utime(path, ns=(written_ns, written_ns + 1))
+        with pytest.raises(ModelCorruptError, match=r"down of raw\.gguf has changed .*: its file was written to"):
+            joined(reader, entry, range(4), range(1024))
+        assert joined(reader, entry).shape == (ROWS, COLUMNS), "the whole still has the right hash"
+
+
+def test_a_file_that_was_replaced_or_is_gone_is_refused(tmp_path: Path, card: ModelCard) -> None:
+    path, card, entry = raw(tmp_path, card, "F16")
+    other = tmp_path / "other"
+    other.write_bytes(path.read_bytes())
+    os.utime(other, ns=(path.stat().st_mtime_ns, path.stat().st_mtime_ns))
+    with TensorReader(path, card) as reader:
+        other.replace(path)
+        with pytest.raises(ModelCorruptError, match="its file was written to"):
+            joined(reader, entry, range(24), range(32))
+        path.unlink()
+        with pytest.raises(ModelCorruptError, match="cannot be read"):
+            joined(reader, entry, range(24), range(32))
