@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from coordinator.planning.crew import Crew
-from coordinator.planning.footprint import PAGE_TOKENS, Footprint
+from coordinator.planning.footprint import PAGE_TOKENS, Ends, Footprint
 from coordinator.planning.hand import Hand
 from coordinator.planning.stages import Assignment
 from layerline.models.shares import unevenness
@@ -33,34 +33,39 @@ def unevenness_notes(footprint: Footprint, assignments: Sequence[Assignment]) ->
 
 def _degree_why(crew: Crew, footprint: Footprint, assignment: Assignment) -> str:
     """Why the stage has one device, or several; empty where its node has no choice."""
-    hand, own = assignment.hand, crew.hands_of(assignment.hand.node)
+    hand, layers, ends = assignment.hand, assignment.layers, assignment.ends(footprint.spec)
     if crew.asked:
         return f"{_devices(hand)}, as --tensor-parallel says" if len(hand.ranks) == crew.asked else ""
-    if len(hand.ranks) == 1:
-        wider = next((each for each in own if len(each.ranks) > 1), None)
-        return f"one device, as {_against(hand, wider)}" if wider else ""
-    ends, layers = assignment.ends(footprint.spec), assignment.layers
-    alone = [each for each in own if len(each.ranks) == 1]
-    largest = max(alone, key=lambda each: each.budget_bytes)
-    if not any(each.holds(footprint, layers, ends) for each in alone):
+    own = sorted(crew.hands_of(hand.node), key=lambda each: each.time_s(layers, ends))
+    if len(hand.ranks) > 1:
+        return _group_why(footprint, assignment, [each for each in own if len(each.ranks) == 1])
+    group = next((each for each in own if len(each.ranks) > 1), None)
+    return f"one device, as {_times(hand, group, layers, ends)}" if group else ""
+
+
+def _group_why(footprint: Footprint, assignment: Assignment, alone: Sequence[Hand]) -> str:
+    """Why the stage has several devices and not one of `alone`, which are in order of speed."""
+    hand, layers, ends = assignment.hand, assignment.layers, assignment.ends(footprint.spec)
+    fastest = next((each for each in alone if each.holds(footprint, layers, ends)), None)
+    if fastest is None:
+        largest = max(alone, key=lambda each: each.budget_bytes)
         needed, offered = largest.needed_bytes(footprint, layers, ends), largest.budget_bytes
-        return (
-            f"{_devices(hand)}, as it takes {format_bytes(needed)} on one device and none offers more than"
-            f" {format_bytes(offered)}"
-        )
-    if hand.layer_s >= alone[0].layer_s:
-        tokens = [PAGE_TOKENS * each.most_pages(footprint, layers, ends) for each in (hand, alone[0])]
+        reason = f"it takes {format_bytes(needed)} on one device and none offers more than {format_bytes(offered)}"
+        return f"{_devices(hand)}, as {reason}"
+    if hand.time_s(layers, ends) >= fastest.time_s(layers, ends):
+        tokens = [PAGE_TOKENS * each.most_pages(footprint, layers, ends) for each in (hand, fastest)]
         return f"{_devices(hand)}, for KV pages of {tokens[0]} tokens where one device has room for {tokens[1]}"
-    return f"{_devices(hand)}, as {_against(alone[0], hand)}"
+    return f"{_devices(hand)}, as {_times(fastest, hand, layers, ends)}"
 
 
-def _against(alone: Hand, group: Hand) -> str:
-    """The times of a layer on one device and on several."""
+def _times(alone: Hand, group: Hand, layers: int, ends: Ends) -> str:
+    """How long a token is in the stage on one device and on several."""
     if not group.is_measured:
         return f"the time of an all-reduce between {_devices(group)} is not measured"
+    alone_s, group_s = alone.time_s(layers, ends), group.time_s(layers, ends)
     return (
-        f"a layer takes {format_seconds(alone.layer_s)} on one and {format_seconds(group.layer_s)} on"
-        f" {len(group.ranks)}, with two all-reduces of {format_seconds(group.all_reduce_s)}"
+        f"a token takes {format_seconds(alone_s)} on one and {format_seconds(group_s)} on {len(group.ranks)},"
+        f" with two all-reduces of {format_seconds(group.all_reduce_s)} a layer"
     )
 
 

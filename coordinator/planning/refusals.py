@@ -23,10 +23,11 @@ def does_not_fit(footprint: Footprint, request: PlanRequest, context_tokens: int
     helping = [node for node in usable if crew.helps(node, footprint)]
     offered_bytes = sum(crew.offered_bytes(node) for node in usable)
     needed_bytes = _needed_bytes(footprint, max(1, len(helping))) + _more_workspace_bytes(footprint, crew, helping)
+    pieces = ", in pieces too large for what each offers" if needed_bytes <= offered_bytes else ""
     return PlanDoesNotFitError(
         f"{request.model} does not fit: with a context of {context_tokens} tokens it needs"
         f" {format_bytes(needed_bytes)} over {_count(max(1, len(helping)))}, and {_count(len(usable))}"
-        f" offer{'s' if len(usable) == 1 else ''} {format_bytes(offered_bytes)}: {_offers(crew, usable)}."
+        f" offer{'s' if len(usable) == 1 else ''} {format_bytes(offered_bytes)}: {_offers(crew, usable)}{pieces}."
         f" {_parts(footprint)}",
         remedy=REMEDY,
     )

@@ -57,13 +57,20 @@ def test_a_stage_that_fits_one_device_is_not_split_while_nothing_says_that_it_he
 def test_a_layer_is_split_where_that_was_measured_to_be_faster():
     (stage,) = plan(node("a", *gpus(2), all_reduce_us=20)).stages
     assert (stage.spec.devices, stage.spec.shares) == (("cuda:0", "cuda:1"), ())
-    assert "2 devices, as a layer takes 0.354 ms on one and 0.232 ms on 2, with two all-reduces of 0.02 ms" in stage.why
+    times = "a token takes 13.5 ms on one and 8.39 ms on 2, with two all-reduces of 0.02 ms a layer"
+    assert stage.why.endswith(f"2 devices, as {times}")
 
 
 def test_a_layer_is_not_split_where_all_reduces_take_longer_than_they_save():
     (stage,) = plan(node("a", *gpus(2), all_reduce_us=200)).stages
     assert stage.spec.devices == ("cuda:0",)
-    assert "one device, as a layer takes 0.354 ms on one and 0.592 ms on 2, with two all-reduces of 0.2 ms" in stage.why
+    times = "a token takes 13.5 ms on one and 19.4 ms on 2, with two all-reduces of 0.2 ms a layer"
+    assert stage.why.endswith(f"one device, as {times}")
+
+
+def test_a_layer_is_split_for_much_more_room_where_it_costs_little():
+    (stage,) = plan(node("a", *gpus(2, mib=600), all_reduce_us=106)).stages
+    assert "2 devices, for KV pages of 27744 tokens where one device has room for 13184" in stage.why
 
 
 def test_longer_rows_take_longer_to_sum():
@@ -90,6 +97,18 @@ def test_nodes_of_unlike_degrees_hold_one_model():
     made = plan(node("a", *gpus(4, mib=130), all_reduce_us=50), node("b", mib=200))
     assert sorted(degrees(made)) == [("a", 4), ("b", 1)]
     assert made.notes[0].startswith("The model does not fit one node: over 4 devices of a it needs")
+
+
+def test_a_refusal_counts_the_workspace_of_every_device():
+    with pytest.raises(PlanDoesNotFitError) as refused:
+        plan(node("a", *gpus(4, mib=80)), node("b", mib=60), context_tokens=512)
+    assert "needs 529 MiB over 2 nodes, and 2 nodes offer 380 MiB: a 320 MiB, b 60.0 MiB." in refused.value.message
+
+
+def test_a_refusal_says_so_where_memory_would_do_but_is_in_pieces():
+    small = [node(f"n{place}", mib=50) for place in range(8)]
+    with pytest.raises(PlanDoesNotFitError, match=r"offer 400 MiB: .*, in pieces too large for what each offers"):
+        plan(*small, context_tokens=512)
 
 
 def test_what_cannot_be_even_is_said():
