@@ -67,13 +67,14 @@ def test_a_part_of_every_storage_is_the_part_of_the_whole(tmp_path: Path, card: 
             np.testing.assert_array_equal(part, whole[rows.start : rows.stop, columns.start : columns.stop])
 
 
-@pytest.mark.parametrize("name", ["layers.0.q", "layers.1.k", "layers.1.q_bias", "layers.0.down", "embedding"])
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("llama", "layers.0.q"), ("llama", "layers.1.k"), ("llama", "embedding"), ("qwen2", "layers.1.q")]
+    + [("qwen2", "layers.1.q_bias"), ("qwen2", "layers.0.down")],
+)
 def test_whole_heads_come_in_order_and_vectors_in_part(tmp_path: Path, family: str, name: str) -> None:
     """GGUF has the rows of llama's queries and keys in another order."""
     tiny = TinyModel(family=family)
-    if name not in tiny.shapes():
-        pytest.skip(f"{family} has no {name}")
     for path in (write_gguf(tmp_path / "m.gguf", tiny), write_folder(tmp_path / "m", tiny)):
         card = index_model(path, "m", lambda done, total: None)
         entry = card.tensor(name)
