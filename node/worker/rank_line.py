@@ -94,9 +94,11 @@ def unpack_step(body: bytes | bytearray) -> Frame:
     """The frame that was packed, without its length; ProtocolError if there is none."""
     try:
         epoch, step, spans, dtype, shape, data = msgpack.unpackb(body)
+        if not isinstance(data, bytes):
+            raise ValueError("its tensor is no bytes")
         tensor = TensorBytes(dtype=dtype, shape=tuple(shape), data=data)
         return Frame(epoch=epoch, step=step, spans=tuple(map(_span, spans)), tensor=tensor)
-    except (AttributeError, TypeError, ValueError, msgpack.UnpackException) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, msgpack.UnpackException) as error:
         raise ProtocolError(f"A step from rank 0 is not valid: {error}.") from error
 
 

@@ -1,0 +1,67 @@
+"""The real worker program with a fault in one rank: `python tests/fakes/faulty_rank.py RANK POINT FAULT DEADLINE_S`.
+
+POINT is "load" (before anything is read) or "step" (between two sums of the first step that follows); FAULT is "kill",
+"freeze" or "raise". RANK -1 is none of them, so that all is well. DEADLINE_S is how long ranks wait for each other.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import Tensor
+
+from layerline.models.card import ModelCard
+from layerline.plan import StageSpec
+from node.ranks.group import RankGroup
+from node.stage import Stage
+from node.worker import program
+from node.worker.loading import Progress
+
+STRUCK_SUM = 2  # the embedding's comes first, then two of each layer
+
+
+def main() -> None:
+    rank, point, fault, deadline_s = int(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
+
+    def load(card: ModelCard, path: Path, spec: StageSpec, progress: Progress, group: RankGroup) -> Stage:
+        if group.rank == rank and point == "load":
+            strike(fault)
+        if group.rank == rank and point == "step":
+            group = FaultyGroup(group, lambda: strike(fault))
+        return Stage.load(card, path, spec, progress, group)
+
+    program.main(load, deadline_s)
+
+
+def strike(fault: str) -> None:
+    if fault == "raise":
+        raise RuntimeError("out of luck")
+    os.kill(os.getpid(), signal.SIGSTOP if fault == "freeze" else signal.SIGKILL)
+
+
+class FaultyGroup:
+    """A group that does something else instead of one of its sums."""
+
+    def __init__(self, group: RankGroup, strike: Callable[[], None]) -> None:
+        self.rank = group.rank
+        self.count = group.count
+        self._group = group
+        self._strike = strike
+        self._sums = 0
+
+    def all_reduce_(self, x: Tensor) -> None:
+        self._sums += 1
+        if self._sums == STRUCK_SUM:
+            self._strike()
+        self._group.all_reduce_(x)
+
+    def gather(self, x_TI: Tensor) -> tuple[Tensor, ...] | None:
+        return self._group.gather(x_TI)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""A node's keeper with real workers of several ranks, and a coordinator's ends of the ring through its stage."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+
+from layerline.errors import LayerlineError
+from layerline.frames import Frame, Hello, PageRun, Sampling, Span, TensorBytes
+from layerline.models.card import ModelCard
+from layerline.plan import StageSpec
+from layerline.rpc.links import FrameSender, ResultReceiver
+from layerline.version import WIRE_VERSION
+from node.daemon.child import python_module
+from node.daemon.model_library import OnProgress, OpenedModel
+from node.daemon.stage_keeper import KeptStage, OnLost
+from node.daemon.worker_group import WorkerGroup
+from tests.fakes.daemon_parts import bind_command, make_keeper
+from tests.fakes.tiny_models import StoredModel
+
+FAULTY = Path(__file__).with_name("faulty_rank.py")
+DEADLINE_S = 60.0
+DEVICES = ("cpu", "cpu:0", "cpu:1", "cpu:2")
+
+
+class RingEnds:
+    """A coordinator's links to a stage that is the only one."""
+
+    def __init__(self, epoch: int, frames: FrameSender, results: ResultReceiver) -> None:
+        self._epoch = epoch
+        self._frames = frames
+        self._results = results
+        self._step = 0
+
+    async def step(self, start: int, *token_ids: int, first_page: int = 0) -> int:
+        """The token that is drawn after these, of which the first has position `start`."""
+        self._step += 1
+        pages = (PageRun(first=first_page, count=4),)
+        span = Span(sequence=1, start=start, count=len(token_ids), pages=pages, sampling=Sampling())
+        data = np.array(token_ids, np.int32).tobytes()
+        tensor = TensorBytes(dtype="int32", shape=(len(token_ids),), data=data)
+        await self._frames.send(Frame(epoch=self._epoch, step=self._step, spans=(span,), tensor=tensor))
+        return (await self._results.receive()).sampled[0].token_id
+
+
+class RankNode:
+    """A node that has one model. `command` is what its workers are started by, `lost` what was said of a lost one."""
+
+    def __init__(self, path: Path, card: ModelCard) -> None:
+        self.command = python_module("node.worker")
+        self.lost: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
+        self._path = path
+        self._card = card
+        self._epoch = 0
+        self.keeper = make_keeper(self._spawn, models=self, devices=DEVICES)
+        self.keeper.taken(self._on_lost)
+
+    def has_fault(self, rank: int, point: str, fault: str, *, deadline_s: float = DEADLINE_S) -> None:
+        """The workers of the next stage are those of `tests.fakes.faulty_rank`; what was lost is forgotten."""
+        self.command = (sys.executable, str(FAULTY), str(rank), point, fault, str(deadline_s))
+        self.lost = asyncio.get_running_loop().create_future()
+
+    async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
+        card_path = self._path.with_suffix(".card")
+        return OpenedModel(
+            name=name, digest=self._card.digest, spec=self._card.spec, path=self._path, card_path=card_path
+        )
+
+    async def load(self, ranks: int, shares: Sequence[int] = ()) -> KeptStage:
+        """The whole model on that many ranks."""
+        devices = tuple(f"cpu:{rank}" for rank in range(ranks)) if ranks > 1 else ("cpu",)
+        stage, _ = await self.keeper.load(self.spec(devices, shares), lambda _done, _total: None)
+        return stage
+
+    def spec(self, devices: Sequence[str], shares: Sequence[int] = ()) -> StageSpec:
+        return StageSpec(
+            model="tiny.gguf",
+            digest=self._card.digest,
+            first_layer=0,
+            last_layer=self._card.spec.layers - 1,
+            dtype="float32",
+            devices=tuple(devices),
+            shares=tuple(shares),
+            pages=8,
+            page_tokens=4,
+            max_rows=16,
+        )
+
+    async def greedy(self, stage: KeptStage, *prompt: int, count: int = 3) -> list[int]:
+        """The likeliest tokens after `prompt`, asked for over the ring as a coordinator does."""
+        async with self.ring(stage) as ring:
+            drawn: list[int] = []
+            rows, start = prompt, 0
+            for _ in range(count):
+                drawn.append(await ring.step(start, *rows))
+                start, rows = start + len(rows), (drawn[-1],)
+            return drawn
+
+    def drawn_alone(self, *prompt: int, count: int = 3) -> list[int]:
+        """The same tokens from a stage in this process, which has the whole model."""
+        stored = StoredModel(path=self._path, card=self._card)
+        return stored.chain(1).greedy(prompt, count)
+
+    @asynccontextmanager
+    async def ring(self, stage: KeptStage) -> AsyncIterator[RingEnds]:
+        """The stage in a place of its own, and the ends of the ring through it."""
+        self._epoch += 1
+        bind = bind_command(self._epoch)
+        await self.keeper.bind(bind)
+        address = f"127.0.0.1:{stage.started.port}"
+        greeting = Hello(
+            wire_version=WIRE_VERSION,
+            epoch=self._epoch,
+            plan_key=bind.plan_key,
+            model_digest=self._card.digest,
+            stage_index=0,
+            sender="test",
+        )
+        results = await ResultReceiver.dial([address], greeting, node="kitchen")
+        frames = await FrameSender.dial([address], greeting, node="kitchen", on_broken=lambda _: None)
+        try:
+            yield RingEnds(self._epoch, frames, results)
+        finally:
+            await frames.close()
+            await results.close()
+
+    async def _spawn(self, devices: Sequence[str], on_lost: OnLost) -> WorkerGroup:
+        threads = dict.fromkeys(devices, 1)
+        return await WorkerGroup.spawn(self.command, os.environ, threads, node="kitchen", on_lost=on_lost)
+
+    def _on_lost(self, error: LayerlineError) -> None:
+        if not self.lost.done():
+            self.lost.set_result(error)

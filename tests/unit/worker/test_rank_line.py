@@ -1,0 +1,156 @@
+"""A step comes out of a line as it went in, and whatever else comes is refused, named or taken for the other's end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layerline.errors import LayerlineError, ProtocolError, StageFailedError
+from layerline.frames import MAX_TENSOR_BYTES, Frame, PageRun, Sampling, Span, StageTiming, TensorBytes
+from node.worker.rank_line import LENGTH_BYTES, MAX_STEP_BYTES, LineEndedError, RankLine, pack_step, unpack_step
+
+Ends = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    near, far = socket.socketpair()
+    with near, far:
+        yield near, far
+
+
+def line(end: socket.socket, deadline_s: float = 20.0) -> RankLine:
+    return RankLine(end, "Rank 1 (cpu:1)", deadline_s=deadline_s)
+
+
+def frame(rows: int = 3, *spans: Span) -> Frame:
+    whole = Span(sequence=1, start=4, count=rows, pages=(PageRun(first=2, count=9), PageRun(first=0, count=1)))
+    tensor = TensorBytes(dtype="int32", shape=(rows,), data=os.urandom(4 * rows))
+    return Frame(epoch=7, step=9, spans=spans or (whole,), tensor=tensor)
+
+
+def every_field() -> Span:
+    """A span of which no field has its default."""
+    sampling = Sampling(
+        temperature=0.7,
+        top_k=5,
+        top_p=0.5,
+        min_p=0.1,
+        repetition_penalty=1.5,
+        seed=(1 << 64) - 1,
+        penalised=(3, 1, 100_000),
+        return_logits=True,
+    )
+    return Span(
+        sequence=1 << 40, start=160, count=1, pages=(PageRun(first=3, count=4),), skipped_pages=8, sampling=sampling
+    )
+
+
+@pytest.mark.parametrize("sent", [frame(), frame(1, every_field())])
+def test_a_step_comes_as_it_went(ends: Ends, sent: Frame):
+    line(ends[0]).send(pack_step(sent))
+    assert line(ends[1]).receive() == sent
+
+
+def test_timings_stay_with_rank_0():
+    timed = Frame(
+        epoch=1,
+        step=1,
+        spans=frame(1).spans,
+        tensor=frame(1).tensor,
+        timings=(StageTiming(stage_index=0, compute_us=5),),
+    )
+    assert unpack_step(pack_step(timed)[LENGTH_BYTES:]).timings == ()
+
+
+def test_large_steps_come_whole_and_in_order(ends: Ends):
+    rows = MAX_TENSOR_BYTES // (4 * 256)
+    tensor = TensorBytes(dtype="float32", shape=(rows, 256), data=os.urandom(rows * 1024))
+    large = Frame(epoch=1, step=1, spans=frame(rows).spans, tensor=tensor)
+    sending = threading.Thread(target=lambda: [line(ends[0]).send(pack_step(sent)) for sent in (large, frame())])
+    sending.start()
+    receiver = line(ends[1])
+    assert receiver.receive() == large
+    assert receiver.receive().step == 9
+    sending.join()
+
+
+def test_a_step_over_the_bound_is_not_sent():
+    penalised = tuple(range(1 << 24, (1 << 24) + MAX_STEP_BYTES // 5 + 1))
+    span = Span(
+        sequence=1, start=0, count=1, pages=(PageRun(first=0, count=1),), sampling=Sampling(penalised=penalised)
+    )
+    with pytest.raises(ProtocolError, match="Step 9 takes"):
+        pack_step(frame(1, span))
+
+
+def test_a_step_over_the_bound_is_not_read(ends: Ends):
+    ends[0].sendall((MAX_STEP_BYTES + 1).to_bytes(LENGTH_BYTES, "big"))
+    with pytest.raises(ProtocolError, match="announced a step"):
+        line(ends[1]).receive()
+
+
+def test_an_other_that_takes_nothing_is_named(ends: Ends):
+    with pytest.raises(StageFailedError, match=r"Rank 1 \(cpu:1\) of the stage took no step for 0.05 s"):
+        line(ends[0], deadline_s=0.05).send(bytes(MAX_STEP_BYTES))
+
+
+def test_an_other_that_stops_in_the_middle_is_named(ends: Ends):
+    ends[0].sendall(pack_step(frame())[:-1])
+    with pytest.raises(StageFailedError, match=r"stopped in the middle of a step for 0.05 s"):
+        line(ends[1], deadline_s=0.05).receive()
+
+
+def test_an_other_that_is_gone_is_no_failure_of_this_rank(ends: Ends):
+    ends[0].sendall(pack_step(frame())[:-1])
+    ends[0].close()
+    with pytest.raises(LineEndedError):
+        line(ends[1]).receive()
+    with pytest.raises(LineEndedError):
+        line(ends[1]).receive()
+    with pytest.raises(LineEndedError):
+        line(ends[1]).send(pack_step(frame()))
+
+
+def fields() -> list[object]:
+    """A good step, to be spoilt."""
+    step: list[object] = msgpack.unpackb(pack_step(frame(1, every_field()))[LENGTH_BYTES:])
+    return step
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (2, []),
+        (2, [{}]),
+        (2, [7]),
+        (3, "int64"),
+        (4, [2]),
+        (4, [-1]),
+        (4, 3),
+        (5, b"123"),
+        (5, "text"),
+    ],
+)
+def test_a_spoilt_step_is_refused(place: int, value: object):
+    spoilt = fields()
+    spoilt[place] = value
+    with pytest.raises(ProtocolError, match="not valid"):
+        unpack_step(msgpack.packb(spoilt))
+
+
+@given(
+    st.binary(max_size=64)
+    | st.recursive(st.none() | st.integers(0, 99) | st.text(max_size=3), st.lists).map(msgpack.packb)
+)
+@settings(max_examples=200, deadline=None)
+def test_junk_is_refused(body: bytes):
+    with pytest.raises(LayerlineError):
+        unpack_step(body)

@@ -1,0 +1,163 @@
+"""Rank 0 hands each step on before it computes it, the others compute what comes, and a failure is told once."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NoReturn
+
+import pytest
+
+from layerline.errors import LayerlineError, ProtocolError, StageFailedError
+from layerline.frames import Frame, PageRun, Span, StepResult, TensorBytes
+from node.worker.follower import follow
+from node.worker.rank_line import RankLine, pack_step
+from node.worker.rank_steps import RankSteps
+from tests.fakes.echo_stage import EchoStage
+
+
+class EndedError(Exception):
+    """Where a process would have ended."""
+
+
+class FakeEnd:
+    """Keeps what a rank said at its end."""
+
+    def __init__(self) -> None:
+        self.told: list[LayerlineError] = []
+
+    def failed(self, error: LayerlineError) -> NoReturn:
+        self.told.append(error)
+        raise EndedError
+
+    def others_gone(self) -> NoReturn:
+        raise EndedError
+
+
+class FakePart:
+    """The part of a rank that follows; fails at step `fails_at` with `failure`."""
+
+    def __init__(self, fails_at: int = 0, failure: Exception | None = None) -> None:
+        self.steps: list[int] = []
+        self._fails_at = fails_at
+        self._failure = failure
+
+    def follow(self, frame: Frame) -> None:
+        self.steps.append(frame.step)
+        if self._failure and frame.step == self._fails_at:
+            raise self._failure
+
+
+def frame(step: int) -> Frame:
+    span = Span(sequence=1, start=0, count=1, pages=(PageRun(first=0, count=1),))
+    return Frame(epoch=1, step=step, spans=(span,), tensor=TensorBytes(dtype="int32", shape=(1,), data=bytes(4)))
+
+
+def refuse_step_5(frame: Frame) -> None:
+    if frame.step == 5:
+        raise ProtocolError("Step 5 is bad.")
+
+
+@contextmanager
+def lines(count: int) -> Iterator[tuple[list[RankLine], list[socket.socket]]]:
+    """Rank 0's lines to that many others, and the others' ends."""
+    with ExitStack() as held:
+        pairs = [socket.socketpair() for _ in range(count)]
+        for near, far in pairs:
+            held.enter_context(near)
+            held.enter_context(far)
+        names = [f"Rank {number + 1} (cpu:{number + 1})" for number in range(count)]
+        near_ends = [RankLine(near, name, deadline_s=0.05) for (near, _), name in zip(pairs, names, strict=True)]
+        yield near_ends, [far for _, far in pairs]
+
+
+def steps(stage: EchoStage, others: list[RankLine], end: FakeEnd) -> RankSteps:
+    return RankSteps(stage, refuse_step_5, others, end)
+
+
+def test_every_other_rank_gets_each_step_that_rank_0_computes():
+    with lines(2) as (near, far):
+        compute = steps(EchoStage(last=True), near, FakeEnd())
+        for step in (1, 2):
+            product = compute.run(frame(step), 3)
+            assert isinstance(product, StepResult)
+            assert (product.step, product.timings[0].stage_index) == (step, 3)
+        for end in far:
+            receiver = RankLine(end, "Rank 0 (cpu:0)")
+            assert [receiver.receive() for _ in range(2)] == [frame(1), frame(2)]
+
+
+def test_a_step_that_is_refused_reaches_nobody_and_ends_nothing():
+    end, stage = FakeEnd(), EchoStage(last=True)
+    with lines(1) as (near, far):
+        compute = steps(stage, near, end)
+        with pytest.raises(ProtocolError, match="Step 5 is bad"):
+            compute.run(frame(5), 0)
+        compute.run(frame(6), 0)
+        assert RankLine(far[0], "Rank 0 (cpu:0)").receive().step == 6
+    assert (end.told, stage.steps) == ([], [6])
+
+
+def test_a_failure_of_rank_0_in_mid_step_is_told_and_ends_it():
+    end = FakeEnd()
+    with lines(1) as (near, _), pytest.raises(EndedError):
+        steps(EchoStage(last=True, fails_at=2), near, end).run(frame(2), 0)
+    (error,) = end.told
+    assert isinstance(error, StageFailedError)
+    assert error.message == "A step of 1 rows failed (out of memory, says the library)."
+
+
+def test_an_other_that_takes_no_step_is_named():
+    end = FakeEnd()
+    with lines(1) as (near, _):
+        compute = steps(EchoStage(last=True), near, end)
+        with pytest.raises(EndedError):
+            run_for_ever(compute)
+    assert "Rank 1 (cpu:1) of the stage took no step for 0.05 s." in str(end.told[0])
+
+
+def run_for_ever(compute: RankSteps) -> None:
+    for step in itertools.count(10):
+        compute.run(frame(step), 0)
+
+
+def test_an_other_that_is_gone_is_left_to_the_daemon():
+    end, stage = FakeEnd(), EchoStage(last=True)
+    with lines(1) as (near, far):
+        far[0].close()
+        with pytest.raises(EndedError):
+            steps(stage, near, end).run(frame(1), 0)
+    assert (end.told, stage.steps) == ([], [])
+
+
+def followed(part: FakePart, *sent: bytes) -> list[LayerlineError]:
+    """What a rank says that follows until `sent` ends."""
+    end = FakeEnd()
+    near, far = socket.socketpair()
+    with far:
+        with near:
+            near.sendall(b"".join(sent))
+        with pytest.raises(EndedError):
+            follow(RankLine(far, "Rank 0 (cpu:0)"), part, end)
+    return end.told
+
+
+def test_a_rank_that_follows_computes_until_rank_0_is_gone_and_says_nothing():
+    part = FakePart()
+    assert followed(part, pack_step(frame(1)), pack_step(frame(2))) == []
+    assert part.steps == [1, 2]
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("boom"), ProtocolError("Not for me."), MemoryError()])
+def test_a_rank_that_fails_while_following_says_why_once(failure: Exception):
+    part = FakePart(2, failure)
+    (error,) = followed(part, pack_step(frame(1)), pack_step(frame(2)), pack_step(frame(3)))
+    assert part.steps == [1, 2]
+    assert str(failure) in str(error)
+
+
+def test_a_rank_that_is_sent_junk_says_so():
+    (error,) = followed(FakePart(), b"\x00\x00\x00\x01\xc1")
+    assert isinstance(error, ProtocolError)
