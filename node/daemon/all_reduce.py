@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -12,7 +11,7 @@ from pathlib import Path
 from layerline.facts import MAX_ALL_REDUCE_US
 from node.daemon.child import child, compute_environment, python_module
 from node.daemon.devices import DeviceReading
-from node.daemon.measure import MAX_ANSWER_BYTES, MEASURE_DEADLINE_S, speed_key
+from node.daemon.measure import MEASURE_DEADLINE_S, answer_of, speed_key
 from node.daemon.measured_once import MeasuredFile, UnmeasuredError, measured_once
 from node.daemon.rank_seats import rank_seats
 
@@ -50,20 +49,16 @@ async def measure_in_children(threads: Mapping[str, int]) -> float:
                     )
                     for seat in seats
                 ]
-            process, words = children[0]
-            assert process.stdout is not None
-            answer = await process.stdout.read(MAX_ANSWER_BYTES)
-            code = await process.wait()
+            answers = await asyncio.gather(*(answer_of(process, words) for process, words in children))
+            return all_reduce_from_json(answers[0])
     except TimeoutError:
         raise UnmeasuredError(f"it took over {MEASURE_DEADLINE_S:.0f} s") from None
-    try:
-        return all_reduce_from_json(json.loads(answer))
-    except ValueError:
-        raise UnmeasuredError(words.last or f"its process ended with {code}") from None
+    except (OSError, ValueError) as error:
+        raise UnmeasuredError(str(error)) from None
 
 
 def all_reduce_from_json(value: object) -> float:
     """The time in a JSON value; ValueError if it is not a sensible one."""
-    if type(value) not in (int, float) or not 0 < value <= MAX_ALL_REDUCE_US:  # type: ignore[operator]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_ALL_REDUCE_US:
         raise ValueError("not a time")
-    return float(value)  # type: ignore[arg-type]
+    return float(value)

@@ -7,10 +7,11 @@ import dataclasses
 import importlib.metadata
 import json
 import os
+from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from node.daemon.child import child, compute_environment, python_module
+from node.daemon.child import LastWords, child, compute_environment, python_module
 from node.daemon.devices import DeviceReading, Speed
 from node.daemon.measured_once import MeasuredFile, UnmeasuredError, measured_once
 
@@ -34,15 +35,20 @@ async def measure_in_child(device: str, threads: int) -> Speed:
     environment = compute_environment(os.environ, threads)
     try:
         async with asyncio.timeout(MEASURE_DEADLINE_S), child(command, environment) as (process, words):
-            assert process.stdout is not None
-            answer = await process.stdout.read(MAX_ANSWER_BYTES)
-            code = await process.wait()
+            return speed_from_json(await answer_of(process, words))
     except TimeoutError:
         raise UnmeasuredError(f"it took over {MEASURE_DEADLINE_S:.0f} s") from None
-    try:
-        return speed_from_json(json.loads(answer))
-    except ValueError:
-        raise UnmeasuredError(words.last or f"its process ended with {code}") from None
+    except ValueError as error:
+        raise UnmeasuredError(str(error)) from None
+
+
+async def answer_of(process: Process, words: LastWords) -> object:
+    """The JSON value that a measuring child prints, None if nothing; UnmeasuredError if it ends badly."""
+    assert process.stdout is not None
+    answer = await process.stdout.read(MAX_ANSWER_BYTES)
+    if code := await process.wait():
+        raise UnmeasuredError(words.last or f"its process ended with {code}")
+    return json.loads(answer or "null")
 
 
 def speed_file(state: Path) -> MeasuredFile[Speed]:

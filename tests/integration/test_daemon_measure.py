@@ -1,9 +1,10 @@
-"""The CPU of this machine is really measured, and a device that is not there really is not."""
+"""The CPU of this machine and its parts are really measured, and what is not there really is not."""
 
 from __future__ import annotations
 
 import pytest
 
+from node.daemon.all_reduce import measure_in_children
 from node.daemon.measure import measure_in_child
 from node.daemon.measured_once import UnmeasuredError
 
@@ -17,3 +18,12 @@ async def test_the_cpu_is_measured_in_a_child():
 async def test_a_device_that_cannot_be_says_why():
     with pytest.raises(UnmeasuredError, match="device"):
         await measure_in_child("no-such-device", 1)
+
+
+async def test_the_all_reduce_between_parts_of_the_cpu_is_measured_in_children():
+    assert 1 < await measure_in_children({"cpu:0": 1, "cpu:1": 1}) < 1e6
+
+
+async def test_ranks_that_cannot_measure_say_why():
+    with pytest.raises(UnmeasuredError, match="device"):
+        await measure_in_children({"cpu:0": 1, "no-such-device": 1})

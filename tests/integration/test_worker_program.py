@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import struct
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.version import WIRE_VERSION
 from node import pipe
 from node.daemon.child import python_module, spawn
+from node.daemon.rank_seats import rank_seats
 from node.stage import Stage
 from tests.fakes.model_files import TinyModel, write_gguf
 
@@ -110,9 +112,9 @@ def frame(epoch: int, step: int, *tokens: int) -> Frame:
 
 
 @asynccontextmanager
-async def worker() -> AsyncIterator[Worker]:
+async def worker(descriptors: Sequence[int] = ()) -> AsyncIterator[Worker]:
     async with asyncio.timeout(DEADLINE_S):
-        process = await spawn(python_module("node.worker"))
+        process = await spawn(python_module("node.worker"), None, descriptors)
         try:
             yield Worker(process)
         finally:
@@ -229,3 +231,32 @@ async def test_junk_on_the_pipe_ends_a_worker_that_serves(model: tuple[Path, Mod
         code, output, log = await child.end()
     assert (code, output) == (1, b"")
     assert "Placed came from the daemon" in log
+
+
+@asynccontextmanager
+async def following(path: Path, card: ModelCard) -> AsyncIterator[Worker]:
+    """Rank 1 of two, started; rank 0 is no more than its end of the line, which is closed at the end of the block."""
+    split = dataclasses.replace(start(path, card).spec, devices=("cpu:0", "cpu:1"))
+    told = dataclasses.replace(start(path, card), spec=split)
+    with rank_seats({"cpu:0": 1, "cpu:1": 1}) as (_, seat):
+        async with worker(seat.descriptors) as child:
+            await child.say(seat.start_of(told))
+            started = await child.hear()
+            assert isinstance(started, pipe.Started)
+            assert started.port == 0
+            yield child
+
+
+async def test_a_rank_that_follows_takes_no_commands(model: tuple[Path, ModelCard]) -> None:
+    async with following(*model) as child:
+        await child.say(place(1))
+        code, output, log = await child.end()
+    assert (code, output) == (1, b"")
+    assert "Place came to a rank that follows" in log
+
+
+async def test_a_rank_that_follows_ends_with_its_daemon(model: tuple[Path, ModelCard]) -> None:
+    async with following(*model) as child:
+        code, output, log = await child.end()
+    assert (code, output) == (0, b"")
+    assert "Traceback" not in log
