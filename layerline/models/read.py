@@ -68,14 +68,15 @@ class TensorReader:
         assert rows_per_block > 0
         if entry.nbytes != stored_bytes(entry.storage, entry.shape):
             raise _changed(entry, "its size does not go with its shape")
-        every_row, every_column = range(entry.shape[0]), range(entry.shape[-1])
-        rows, columns = rows or every_row, columns or every_column
+        whole = range(entry.shape[0]), range(entry.shape[-1])
+        rows, columns = whole[0] if rows is None else rows, whole[1] if columns is None else columns
         if len(entry.shape) == 1:
             yield 0, self._vector(entry)[rows.start : rows.stop]
             return
-        digest = hashlib.sha256() if rows == every_row and columns == every_column else None
-        for first_row in range(rows.start, rows.stop, self._block_rows(entry, rows_per_block)):
-            block = range(first_row, min(first_row + self._block_rows(entry, rows_per_block), rows.stop))
+        digest = hashlib.sha256() if (rows, columns) == whole else None
+        block_rows = self._block_rows(entry, rows_per_block)
+        for first_row in range(rows.start, rows.stop, block_rows):
+            block = range(first_row, min(first_row + block_rows, rows.stop))
             yield first_row - rows.start, self._in_order(entry, self._read(entry, block, columns, digest))
         self._check_unchanged(entry, digest)
 
@@ -83,7 +84,7 @@ class TensorReader:
         digest = hashlib.sha256()
         numbers = self._read(entry, range(1), range(entry.shape[0]), digest)
         self._check_unchanged(entry, digest)
-        return numbers.reshape(-1)
+        return self._in_order(entry, numbers.reshape(-1))
 
     def _block_rows(self, entry: TensorEntry, rows_per_block: int) -> int:
         if not entry.rope_pairs:
