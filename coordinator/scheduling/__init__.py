@@ -9,7 +9,8 @@ those that wait for a prefix which another one is computing for them.
 When the pages it is to start with can be had it gets them and is **prefilling**. Pages that the tree of prefixes
 has for the beginning of its log it shares with their other owners, and its rows start after them. The other known
 tokens go out in chunks, in order, each in the next step that has room, without waiting for the one before to come
-back. Pages that are full and computed are offered to the tree. The chunk that ends with the last known token asks
+back. Pages that are full and computed are offered to the tree. Where every layer has a window, pages behind it are
+given back on the way. The chunk that ends with the last known token asks
 the last stage to draw the next one; with it the sequence is **decoding**. The drawn token comes back through
 `complete`, is written to the sequence's log, told to the caller as a `Token`, and is the next row to send. A sequence
 thus has many chunks in flight but one decode row.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layerline.checks import require
-from layerline.models.sizes import most_sequence_pages
+from layerline.models.sizes import most_sequence_pages, reach_pages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,5 +41,5 @@ class Capacity:
 
     @property
     def reach_pages(self) -> int | None:
-        """The most pages before its own that the first row of a page reads, but at least 1; None if it reads all."""
-        return max(1, -(-(self.reach_tokens - 1) // self.page_tokens)) if self.reach_tokens else None
+        """How many pages before its own the first row of a page reads, but at least 1; None if it reads all."""
+        return reach_pages(self.reach_tokens, self.page_tokens) if self.reach_tokens else None

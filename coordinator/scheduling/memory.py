@@ -2,22 +2,23 @@
 
 The rule. A sequence begins with the pages of the longest prefix of its log that the tree has, which it shares; its
 rows start after them, but the last token is always computed, for its logits. Pages for the rest it gets for
-itself. One with a limit gets at once every page that it can come to need: it then never waits for memory in
+itself. One with a limit gets at once all pages that it can come to need at a time: it then never waits for memory in
 mid-answer, and its pages are as few runs as there can be. To do the same for a sequence without a limit would
 reserve the whole context for it, and two people who chat would wait for each other; so such a one starts
 with pages for its log and `open_ended_tokens` more, which hold most answers whole, and grows by as much again when it
 has used them. Where none is free, cached pages are evicted; where none is cached either, growth fails and the
 scheduler preempts the youngest sequence.
 
-Where every layer of the model has a window, a sequence gives back the pages that no further row of it reads, and gets
-as many for the rows to come, so that it never has more than `Capacity.sequence_pages`. It does so when its next rows
-are about to go out: steps pass every stage in order, so the next one may write where those in flight still read. A page
-that it shared does not become free, so here even a sequence with a limit may have to wait for another.
-
 While a prompt is prefilled, its whole pages are offered to the tree as their steps come back. The next page to come is
 **promised**: a sequence whose prompt goes on with it waits, for computing it twice would be no faster. So many answers
 to one prompt (forks) prefill it once, as do a hundred requests with one long preamble. The pages of an answer
 go to the tree when the sequence leaves it, be it ended or preempted.
+
+Where every layer of the model has a window, a sequence **slides**: it gives back the pages behind the window and gets
+as many in front, and so never has more than `Capacity.sequence_pages`. It does so when its next rows are about to go
+out, for steps pass every stage in order: what is still being read may be written by the next step, and what is still
+being written may be offered. In exchange for a page that another one shares there may be none, so here even a sequence
+with a limit can have to wait, or be preempted.
 
 No sequence is accepted that could not have all its pages if it were alone. That, and never preempting the oldest, is
 why every sequence ends.
@@ -63,7 +64,7 @@ class Memory:
         self.hit_tokens = 0  # those of them that were in the tree
         self._context_tokens = capacity.context_tokens
         self._open_ended_tokens = capacity.open_ended_tokens
-        self._reach_tokens = capacity.reach_tokens
+        self._reach_pages = capacity.reach_pages
         self._sequence_pages = capacity.sequence_pages
         self._shares: dict[int, _Share] = {}
         self._promises: set[Promise] = set()
@@ -115,30 +116,23 @@ class Memory:
 
     def offer(self, sequence: Sequence) -> None:
         """Adds to the tree what has been computed of the log that the sequence was admitted with."""
-        share = self._shares[sequence.id]
-        whole = min(sequence.computed // self.pool.page_tokens, len(share.keys))
-        if whole <= share.pages or share.parted:
-            return
-        branch = None
-        if whole > sequence.skipped_pages:
-            pages = sequence.pages_between(share.pages, whole)
-            branch = self.tree.extend(share.branch, share.keys[share.pages : whole], pages)
-        if branch is None:
-            share.parted = True
-        else:
-            share.branch, share.pages = branch, whole
-        self._promise_next(share)
-        self._changes += 1
+        self._offer(sequence, sequence.computed)
 
     def covered_rows(self, sequence: Sequence) -> int:
         """How many of the rows that come next the sequence has pages for."""
         return sequence.end_page * self.pool.page_tokens - sequence.issued
 
     def slide(self, sequence: Sequence) -> None:
-        """Takes back the pages that no further row of the sequence reads, for as many that are still to be written."""
-        behind = self._first_read_page(sequence) - sequence.skipped_pages
+        """Takes back the pages that no further row of the sequence reads, for as many that are still to be written.
+
+        What is kept is the window of the first row of its present page, so that others can go on from there.
+        """
+        if self._reach_pages is None:
+            return
+        behind = sequence.issued // self.pool.page_tokens - self._reach_pages - sequence.skipped_pages
         if behind <= 0:
             return
+        self._offer(sequence, sequence.issued)  # in flight, but any step that comes to read it is behind
         self.pool.release(sequence.skip(behind))
         self._extend(sequence, behind)
         share = self._shares[sequence.id]
@@ -189,10 +183,20 @@ class Memory:
     def _available_pages(self) -> int:
         return self.pool.free_pages + self.pool.cached_pages
 
-    def _first_read_page(self, sequence: Sequence) -> int:
-        """The first of the sequence's pages that its next row, or one after it, reads or writes."""
-        reached = sequence.issued - self._reach_tokens + 1 if self._reach_tokens else 0
-        return max(0, reached) // self.pool.page_tokens
+    def _offer(self, sequence: Sequence, tokens: int) -> None:
+        """Adds the whole pages of the first `tokens` tokens of what the sequence was admitted with."""
+        share = self._shares[sequence.id]
+        whole = min(tokens // self.pool.page_tokens, len(share.keys))
+        if whole <= share.pages or share.parted:
+            return
+        pages = sequence.pages_between(share.pages, whole)
+        branch = self.tree.extend(share.branch, share.keys[share.pages : whole], pages)
+        if branch is None:
+            share.parted = True
+        else:
+            share.branch, share.pages = branch, whole
+        self._promise_next(share)
+        self._changes += 1
 
     def _take_first(self, sequence: Sequence, match: Match) -> bool:
         """The pages to start with, those of `match` first; False, and no change, if there are not enough."""
@@ -244,7 +248,7 @@ class Memory:
 
     def _bequeath(self, sequence: Sequence, share: _Share) -> None:
         whole = sequence.computed // self.pool.page_tokens
-        if whole > max(share.pages, sequence.skipped_pages):
+        if whole > share.pages:
             keys = self._keys(sequence.tokens[: whole * self.pool.page_tokens])
             self.tree.bequeath(keys, sequence.pages_between(0, whole))
 

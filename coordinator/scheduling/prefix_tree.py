@@ -9,7 +9,8 @@ Of a model whose every layer has a window only the last pages of a prefix are ne
 let go of the pages behind, so that a branch can have **gaps**: tokens whose page is gone, or never came, while
 pages behind them are there. A prefix is known if the pages that the next row reads are.
 
-Knows nothing of sequences, requests or steps. What is offered to it must have been computed.
+Knows nothing of sequences, requests or steps. What is offered to it must have been computed by the time that a row
+reads it.
 """
 
 from __future__ import annotations

@@ -58,13 +58,18 @@ def int8_group(head_dim: int) -> int:
 def most_sequence_pages(reach_tokens: int, context_tokens: int, max_rows: int, page_tokens: int) -> int:
     """Pages that a sequence of `context_tokens` needs at a time, in steps of at most `max_rows` of its rows.
 
-    If every layer has a window, of `reach_tokens` (0: none), they are those from what the first row of a step still
-    reads to what the last one writes.
+    If every layer has a window, of `reach_tokens` (0: none), they are those that the rows of a step are in, and those
+    before that the first of these pages reaches back to.
     """
     pages = -(-context_tokens // page_tokens)
     if not reach_tokens:
         return pages
-    return min(pages, 1 + -(-(reach_tokens + max_rows) // page_tokens))
+    return min(pages, reach_pages(reach_tokens, page_tokens) + 1 + -(-(max_rows - 1) // page_tokens))
+
+
+def reach_pages(reach_tokens: int, page_tokens: int) -> int:
+    """How many pages before its own the first row of a page reads with a window of `reach_tokens`, but at least 1."""
+    return max(1, -(-(reach_tokens - 1) // page_tokens))
 
 
 def workspace_bytes(spec: ModelSpec, max_rows: int, dtype: str, *, has_output: bool) -> int:

@@ -22,23 +22,25 @@ from tests.fakes.tiny_models import PAGE_TOKENS, StageChain
 class Crowd:
     """A scheduler over real stages, and chance."""
 
-    def __init__(self, chain: StageChain, luck: random.Random, *, pages: int, context_tokens: int) -> None:
+    def __init__(
+        self, chain: StageChain, luck: random.Random, *, pages: int, context_tokens: int, reach_tokens: int = 0
+    ) -> None:
         self._luck = luck
         self._chain = chain
         self._results: deque[StepResult] = deque()
         self.answers: dict[int, list[int]] = {}
-        self.scheduler = Scheduler(
-            Capacity(
-                pages=pages,
-                page_tokens=PAGE_TOKENS,
-                max_rows=luck.choice([7, 16, 40]),
-                chunk_tokens=luck.choice([3, 8, 40]),
-                context_tokens=context_tokens,
-                max_in_flight=len(chain.stages),
-                max_waiting=64,
-                open_ended_tokens=4,
-            )
+        self.capacity = Capacity(
+            pages=pages,
+            page_tokens=PAGE_TOKENS,
+            max_rows=luck.choice([7, 16, 40]),
+            chunk_tokens=luck.choice([3, 8, 40]),
+            context_tokens=context_tokens,
+            max_in_flight=len(chain.stages),
+            max_waiting=64,
+            open_ended_tokens=4,
+            reach_tokens=reach_tokens,
         )
+        self.scheduler = Scheduler(self.capacity)
 
     def ask(self, sequence: int, prompt: list[int], max_tokens: int) -> None:
         self.answers[sequence] = []
@@ -51,6 +53,9 @@ class Crowd:
             self._results.append(self._computed(step))
         elif self._results:
             self._tell(self.scheduler.complete(self._results.popleft()))
+
+    def cancel(self, sequence: int) -> None:
+        self.scheduler.cancel(sequence)
 
     def lose(self) -> None:
         self.scheduler.lose()

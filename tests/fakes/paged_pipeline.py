@@ -84,9 +84,7 @@ class PagedPipeline:
         slots = self._slots_of(span.pages)
         skipped, end = span.skipped_pages * self._page_tokens, span.start + span.count
         first_read = max(0, span.start - self._reach_tokens + 1) if self._reach_tokens else 0
-        assert skipped <= first_read < skipped + self._page_tokens, (
-            "pages are not those from the first row read"
-        )
+        assert skipped <= first_read < skipped + 2 * self._page_tokens, "pages are not those from the first row read"
         assert skipped + len(slots) - self._page_tokens < end <= skipped + len(slots), "nor those up to the last row"
         assert len(set(slots)) == len(slots), "a page is named twice for one sequence"
         state = self._read(slots[first_read - skipped : span.start - skipped], first_read)

@@ -21,7 +21,7 @@ ASKED = PlanRequest(model="m", context_tokens=16384)
 @pytest.mark.parametrize(
     ("spec", "context_tokens", "pages"),
     [
-        (WINDOWED, 16384, 97),  # 1,024 tokens of window, 512 rows and what two ends leave of a page
+        (WINDOWED, 16384, 97),  # 64 that a page's first row looks back to, and 33 that 512 rows can lie in
         (WINDOWED, 1024, 64),
         (MIXED, 16384, 1024),
     ],

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.scheduling.free_runs import FreeRuns
-from coordinator.scheduling.pages import PagePool, count_pages, first_pages
+from coordinator.scheduling.pages import PagePool, count_pages, first_pages, pages_after
 from layerline.frames import PageRun
 
 
@@ -17,6 +17,17 @@ def test_fresh_pool_gives_one_run() -> None:
     pool = PagePool(10, 16)
     assert pool.extend((), 4) == (run(0, 4),)
     assert pool.free_pages == 6
+
+
+def test_runs_are_cut_in_two() -> None:
+    runs = (PageRun(first=4, count=2), PageRun(first=9, count=3))
+    cuts = [(first_pages(runs, count), pages_after(runs, count)) for count in (0, 2, 3, 5)]
+    assert cuts == [
+        ((), runs),
+        (runs[:1], runs[1:]),
+        ((runs[0], PageRun(first=9, count=1)), (PageRun(first=10, count=2),)),
+        (runs, ()),
+    ]
 
 
 def test_pages_for_rounds_up() -> None:

@@ -57,6 +57,19 @@ def test_an_impossible_change_of_state_tells_the_story() -> None:
     assert "decoding → ended (cancelled; 2 of 2 tokens issued)" in str(failure.value)
 
 
+def test_pages_that_it_has_parted_with_are_left_out_of_its_spans() -> None:
+    sliding = sequence(*range(9))
+    sliding.issue(6, page_tokens=2)
+    assert sliding.skip(3) == (PageRun(first=0, count=2), PageRun(first=7, count=1))
+    assert (sliding.skipped_pages, sliding.end_page) == (3, 6)
+    span, _ = sliding.issue(2, page_tokens=2)
+    assert (span.start, span.skipped_pages, span.pages) == (6, 3, (PageRun(first=8, count=1),))
+    assert sliding.pages_between(1, 5) == [None, None, 8, 9]
+    assert [sliding.pages_between(*places) for places in ((0, 2), (4, 6), (3, 3))] == [[None, None], [9, 10], []]
+    sliding.restart("the pipeline was lost")
+    assert (sliding.skipped_pages, sliding.end_page) == (0, 0)
+
+
 def test_rows_beyond_the_pages_are_our_bug() -> None:
     short = sequence(*range(20))
     with pytest.raises(AssertionError, match="no page for position 13"):
