@@ -69,8 +69,13 @@ def test_a_part_of_every_storage_is_the_part_of_the_whole(tmp_path: Path, card: 
 
 @pytest.mark.parametrize(
     ("family", "name"),
-    [("llama", "layers.0.q"), ("llama", "layers.1.k"), ("llama", "embedding"), ("qwen2", "layers.1.q")]
-    + [("qwen2", "layers.1.q_bias"), ("qwen2", "layers.0.down")],
+    [
+        ("llama", "layers.0.q"),
+        ("llama", "layers.1.k"),
+        ("llama", "embedding"),
+        ("qwen2", "layers.1.q_bias"),
+        ("qwen2", "layers.0.down"),
+    ],
 )
 def test_whole_heads_come_in_order_and_vectors_in_part(tmp_path: Path, family: str, name: str) -> None:
     """GGUF has the rows of llama's queries and keys in another order."""
