@@ -14,9 +14,16 @@ START_DEADLINE_S = 30.0
 SPEED = {"matrix_flops_per_s": 5e11, "memory_bytes_per_s": 1e10}
 
 
-def start_node(machine: Machine, *options: str, name: str = "", cpu: int | None = None, **environment: str) -> Process:
-    """A node on one thread, called as its machine unless `name` says otherwise, that can be asked already."""
-    words = ["layerline", "node", "--name", name or machine.name, "--device", "cpu:1", *options]
+def start_node(
+    machine: Machine,
+    *options: str,
+    name: str = "",
+    device: str = "cpu:1",
+    cpu: int | None = None,
+    **environment: str,
+) -> Process:
+    """A node, of one thread and called as its machine unless told otherwise, that can be asked already."""
+    words = ["layerline", "node", "--name", name or machine.name, "--device", device, *options]
     node = machine.start(words, cpu=cpu, **environment)
     node.wait_for(r"Listening on", deadline_s=START_DEADLINE_S)
     return node
