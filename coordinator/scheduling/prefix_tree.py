@@ -74,7 +74,6 @@ class PrefixTree:
         end_page = self._usable(pages)
         if end_page < len(pages):
             branch, pages = self._descend(self.root, keys[:end_page])
-        self._touch(branch)
         skipped = 0 if self._reach_pages is None else max(0, end_page - self._reach_pages)
         read = [page for page in pages[skipped:] if page is not None]
         return Match(branch=branch, skipped_pages=skipped, pages=read)
@@ -132,12 +131,16 @@ class PrefixTree:
         return usable
 
     def _descend(self, branch: Branch, keys: Sequence[PageKey]) -> tuple[Branch, list[int | None]]:
-        """The branch that ends where `keys`, read from `branch` on, leave the tree, and the pages on the way."""
+        """The branch that ends where `keys`, read from `branch` on, leave the tree, and the pages on the way.
+
+        What is on the way counts as used.
+        """
         pages: list[int | None] = []
         while len(pages) < len(keys) and (child := branch.children.get(keys[len(pages)])):
             common = _common(child.keys, keys, len(pages))
             branch = child if common == len(child.keys) else self._split(child, common)
             pages += branch.pages
+        self._touch(branch)
         return branch, pages
 
     def _split(self, branch: Branch, count: int) -> Branch:
@@ -165,13 +168,13 @@ class PrefixTree:
 
     def _grow(self, branch: Branch, keys: Sequence[PageKey], pages: Sequence[int | None]) -> Branch:
         """What `branch` ends with when it has been continued by `keys`, if there are any; it counts as used."""
-        if keys:
-            child = Branch(branch, list(keys), list(pages))
-            branch.children[child.keys[0]] = child
-            self._pool.keep(page for page in child.pages if page is not None)
-            branch = child
-        self._touch(branch)
-        return branch
+        if not keys:
+            return branch
+        child = Branch(branch, list(keys), list(pages))
+        branch.children[child.keys[0]] = child
+        self._pool.keep(page for page in child.pages if page is not None)
+        self._touch(child)
+        return child
 
     def _touch(self, branch: Branch) -> None:
         while branch.parent is not None:

@@ -42,7 +42,9 @@ class World:
     def check(self) -> None:
         self.pool.check()
         kept = []
-        for branch in self.tree.branches():
+        places = {branch: place for place, branch in enumerate(self.tree.branches())}
+        for branch in places:
+            assert branch.parent is self.tree.root or places[branch] < places[branch.parent]
             assert len(branch.keys) == len(branch.pages) > 0
             assert branch.children or branch.pages[-1] is not None
             for place, page in enumerate(branch.pages):
