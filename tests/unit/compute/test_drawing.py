@@ -1,0 +1,84 @@
+"""Tokens drawn from logits that lie in parts on several ranks are those drawn from the whole."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import Tensor
+
+from layerline.errors import StageFailedError
+from layerline.frames import PageRun, SampledToken, Sampling, Span
+from node.model.drawing import Drawing
+from node.ranks.group import Alone
+from tests.fakes.ranked_stages import shared_groups, together
+
+CUTS = (0, 5, 6, 20)  # of a vocabulary of 20 on three ranks
+WAYS = [
+    Sampling(),
+    Sampling(return_logits=True),
+    Sampling(temperature=1.0, seed=3),
+    Sampling(repetition_penalty=2.0, penalised=(5, 12)),
+    Sampling(repetition_penalty=2.0),
+    Sampling(penalised=(5, 12)),
+]
+
+
+def spans_of(ways: list[Sampling]) -> list[Span]:
+    return [
+        Span(sequence=row, start=4, count=1, pages=(PageRun(first=row, count=2),), sampling=sampling)
+        for row, sampling in enumerate(ways)
+    ]
+
+
+def drawn_in_parts(logits_NW: Tensor, spans: list[Span]) -> list[list[SampledToken]]:
+    """What each of three ranks draws, in blocks of two rows."""
+    drawings = [Drawing(first, group) for first, group in zip(CUTS, shared_groups(3), strict=False)]
+
+    def work(rank: int) -> list[SampledToken]:
+        part_NV = logits_NW[:, CUTS[rank] : CUTS[rank + 1]]
+        return drawings[rank].after((part_NV[n : n + 2], spans[n : n + 2]) for n in range(0, len(spans), 2))
+
+    return together([functools.partial(work, rank) for rank in range(3)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("seed", range(5))
+def test_every_way_of_drawing_gives_what_the_whole_gives(seed: int, dtype: torch.dtype) -> None:
+    """Few different numbers, so that the likeliest is often one of several that are equal."""
+    logits_NW = torch.randint(0, 3, (len(WAYS), CUTS[-1]), generator=torch.Generator().manual_seed(seed)).to(dtype)
+    spans = spans_of(WAYS)
+    first, *others = drawn_in_parts(logits_NW, spans)
+    assert first == Drawing(0, Alone()).after([(logits_NW, spans)])
+    assert others == [[], []]
+
+
+def test_of_equal_tokens_the_first_is_drawn_wherever_it_lies() -> None:
+    for likeliest in ([4, 5], [5, 19], [6, 7], [0, 19], [19]):
+        logits_1W = torch.zeros(1, CUTS[-1])
+        logits_1W[0, likeliest] = 1.0
+        (token,) = drawn_in_parts(logits_1W, spans_of([Sampling()]))[0]
+        assert token.token_id == likeliest[0]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("place", [0, 5, 19])
+@pytest.mark.parametrize("way", [Sampling(), Sampling(temperature=1.0)])
+def test_a_logit_that_is_no_number_on_any_rank_is_an_error_on_rank_0(value: float, place: int, way: Sampling) -> None:
+    """In the first block, and yet the others take part in the second."""
+    logits_NW = torch.zeros(4, CUTS[-1])
+    logits_NW[1, place] = value
+    drawings = [Drawing(first, group) for first, group in zip(CUTS, shared_groups(3), strict=False)]
+    spans = spans_of([way] * 4)
+
+    def work(rank: int) -> str:
+        part_NV = logits_NW[:, CUTS[rank] : CUTS[rank + 1]]
+        try:
+            return str(drawings[rank].after((part_NV[n : n + 2], spans[n : n + 2]) for n in (0, 2)))
+        except StageFailedError as error:
+            return error.message
+
+    assert together([functools.partial(work, rank) for rank in range(3)]) == [
+        "The model's logits are not numbers.", "[]", "[]"
+    ]  # fmt: skip
