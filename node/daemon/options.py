@@ -9,11 +9,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from layerline.plan import MAX_DEVICES
 from layerline.units import parse_bytes
 
 MAX_NAME_BYTES = 63
 MAX_THREADS = 1024
-MAX_DEVICES = 64  # as many as a stage can span
 MAX_KEEP_ALIVE_S = 30 * 24 * 3600.0
 _SECONDS_OF = {"": 1, "s": 1, "m": 60, "h": 3600}
 _CUDA = re.compile(r"cuda:(0|[1-9][0-9]{0,2})")

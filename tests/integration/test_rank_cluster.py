@@ -1,0 +1,106 @@
+"""Real nodes of unlike degrees: one splits its layers over two parts of its CPU, the other has one device."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from coordinator.coordinator import Coordinator
+from coordinator.node_client import describe
+from coordinator.settings import CoordinatorSettings
+from layerline.errors import StageFailedError
+from layerline.plan import ManualStage, PlanRequest
+from layerline.requests import GenerateRequest, Piece
+from tests.fakes.coordinators import answer, prepared
+from tests.fakes.model_files import TinyModel, write_gguf
+from tests.fakes.real_node import ALL_REDUCE_US, RealNode, real_node
+
+DEADLINE_S = 90.0
+LAYERS = 6
+PROMPTS = ("hello", "hell w", "a longer prompt, of several words")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Nodes `a`, of two devices, and `b`, of one."""
+
+    a: RealNode
+    b: RealNode
+
+    def coordinator(self) -> Coordinator:
+        """One that knows both."""
+        settings = CoordinatorSettings(name="test", nodes=(self.a.address, self.b.address), mdns=False)
+        return Coordinator(settings, address="here:1")
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
+        a = await stack.enter_async_context(real_node(home(tmp_path / "a"), "a", "cpu:1,cpu:1"))
+        b = await stack.enter_async_context(real_node(home(tmp_path / "b"), "b", "cpu:1"))
+        yield Cluster(a=a, b=b)
+        workers = [*a.ranks(), *b.ranks()]
+    assert not any(worker.is_running() for worker in workers)
+
+
+def home(folder: Path) -> Path:
+    (folder / "models").mkdir(parents=True)
+    write_gguf(folder / "models" / "tiny.gguf", TinyModel(layers=LAYERS))
+    return folder
+
+
+def request(*stages: tuple[str, int, int], tensor_parallel: int) -> PlanRequest:
+    layers = tuple(ManualStage(node=node, first_layer=first, last_layer=last) for node, first, last in stages)
+    return PlanRequest(model="tiny", dtype="float32", layers=layers, tensor_parallel=tensor_parallel)
+
+
+SPLIT = request(("a", 0, 2), ("b", 3, 5), tensor_parallel=2)
+WHOLE = request(("b", 0, 5), tensor_parallel=1)
+
+
+async def answers(coordinator: Coordinator) -> list[str]:
+    """The likeliest answers to all prompts, and one that is drawn."""
+    greedy = [await answer(coordinator, prompt, max_tokens=12) for prompt in PROMPTS]
+    drawn = await answer(coordinator, PROMPTS[0], max_tokens=12, temperature=1.0, top_p=0.9, seed=7)
+    return [completion.text for completion in (*greedy, drawn)]
+
+
+async def test_what_two_nodes_of_unlike_degrees_answer_is_what_one_device_answers(cluster: Cluster) -> None:
+    facts = await describe(cluster.a.address)
+    assert [(device.device, device.kind, device.threads) for device in facts.devices] == [
+        ("cpu:0", "cpu", 1),
+        ("cpu:1", "cpu", 1),
+    ]
+    assert facts.all_reduce_us == ALL_REDUCE_US
+    async with cluster.coordinator() as coordinator:
+        await prepared(coordinator, SPLIT)
+        assert [len(node.ranks()) for node in (cluster.a, cluster.b)] == [2, 1]
+        split = await answers(coordinator)
+    async with cluster.coordinator() as coordinator:
+        await prepared(coordinator, WHOLE)
+        assert await answers(coordinator) == split
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_rank_that_is_killed_in_mid_answer_is_named_and_the_next_request_is_answered(
+    cluster: Cluster, rank: int
+) -> None:
+    async with cluster.coordinator() as coordinator:
+        await prepared(coordinator, SPLIT)
+        expected = await answer(coordinator, PROMPTS[0], max_tokens=12)
+        with pytest.raises(StageFailedError, match=rf"Rank {rank} \(cpu:{rank}\) of node a was killed \(SIGKILL\)"):
+            await killed_in_mid_answer(cluster, coordinator, rank)
+        assert (await answer(coordinator, PROMPTS[0], max_tokens=12)).text == expected.text
+
+
+async def killed_in_mid_answer(cluster: Cluster, coordinator: Coordinator, rank: int) -> None:
+    async with aclosing(coordinator.generate(GenerateRequest(prompt=PROMPTS[0], max_tokens=200))) as items:
+        assert isinstance(await anext(items), Piece)
+        cluster.a.ranks()[rank].kill()
+        async for item in items:
+            assert isinstance(item, Piece), "it was done before"
