@@ -43,8 +43,8 @@ class World:
         self.pool.check()
         kept = []
         places = {branch: place for place, branch in enumerate(self.tree.branches())}
-        for branch in places:
-            assert branch.parent is self.tree.root or places[branch] < places[branch.parent]
+        for branch, own_place in places.items():
+            assert branch.parent is self.tree.root or own_place < places[branch.parent]
             assert len(branch.keys) == len(branch.pages) > 0
             assert branch.children or branch.pages[-1] is not None
             for place, page in enumerate(branch.pages):
