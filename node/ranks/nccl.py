@@ -1,7 +1,8 @@
 """The group of CUDA ranks: NCCL, with its rendezvous in a file and its sockets on the loopback interface.
 
 Owns joining and leaving. Nothing of it can be reached from outside the machine. NCCL sums each number once and hands
-the sum on, so that all ranks have the same bits.
+the sum on, so that all ranks have the same bits. Knows NCCL by name only: what is done with the group is the same for
+every back end of torch.distributed.
 
 Shapes: T rows, I numbers in each.
 """
@@ -28,7 +29,7 @@ REMEDY = "Load the stage anew; if it happens again, give the node one device wit
 def nccl_group(
     rendezvous: Path, rank: int, devices: Sequence[str], *, deadline_s: float = DEADLINE_S
 ) -> Iterator[NcclGroup]:
-    """Joins the others, who give the same `rendezvous`, a file that is not there yet; leaves them at the end.
+    """Joins the others, who give the same `rendezvous`, the absolute path of an empty file; leaves them at the end.
 
     A rank that is silent for `deadline_s` ends the processes of the others: what runs on a GPU cannot be given up.
     """
@@ -38,7 +39,7 @@ def nccl_group(
     with _typed(rank, devices):
         dist.init_process_group(
             "nccl",
-            init_method=f"file://{rendezvous.resolve()}",
+            init_method=f"file://{rendezvous}",
             world_size=len(devices),
             rank=rank,
             timeout=timedelta(seconds=deadline_s),
