@@ -51,8 +51,8 @@ node = Command(
         click.Option(
             ["--device"],
             metavar="DEVICE",
-            help="What computes: auto, cpu, cpu:N for N threads, mps, or a list like cuda:0,cuda:1. [default: auto, "
-            "which is every accelerator, or else the CPU]",
+            help="What computes: auto, cpu, cpu:N for N threads, mps, or a list like cuda:0,cuda:1, or cpu:2,cpu:2 "
+            "for parts of the CPU. [default: auto, which is every accelerator, or else the CPU]",
         ),
         click.Option(
             ["--memory"],
