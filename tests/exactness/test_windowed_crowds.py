@@ -44,7 +44,7 @@ def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Alone(tmp_path_factory.mktemp("model"), request.param)
 
 
-@pytest.mark.parametrize(("pages", "seed"), [(RING, 1), (2 * RING, 0)])
+@pytest.mark.parametrize(("pages", "seed"), [(RING, 4), (2 * RING, 0)])
 def test_a_crowd_with_prefixes_in_common_gets_what_each_gets_alone(alone: Alone, pages: int, seed: int) -> None:
     luck = random.Random(100 * pages + seed)
     crowd = alone.crowd(2, luck, pages)
@@ -68,6 +68,7 @@ def test_a_crowd_with_prefixes_in_common_gets_what_each_gets_alone(alone: Alone,
         assert crowd.answers[number] == (wanted[: len(crowd.answers[number])] if number in cancelled else wanted)
     figures = crowd.scheduler.figures()
     assert figures.hit_tokens > 50
+    assert figures.preemptions > 0
     assert figures.pages_used == 0
 
 
