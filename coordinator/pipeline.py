@@ -19,8 +19,9 @@ from coordinator.ring import Ring
 from coordinator.telling import TELLING_S, most_telling
 from layerline.addresses import join_address, split_address
 from layerline.errors import LayerlineError, NodeLostError
-from layerline.frames import PLAN_KEY_BYTES, Hello
+from layerline.frames import PLAN_KEY_BYTES, Hello, StepResult
 from layerline.holding import Loaded, Peer
+from layerline.link import Receiver
 from layerline.plan import Plan
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.version import WIRE_VERSION
@@ -126,7 +127,28 @@ async def _dial(
     held.push_async_callback(results.close)
     frames = await FrameSender.dial(first.addresses, hello(0), node=first.name, on_broken=on_lost)
     held.push_async_callback(frames.close)
-    return Ring(epoch=plan.epoch, frames=frames, results=results, nodes=tuple(peer.name for peer in peers))
+    nodes = tuple(peer.name for peer in peers)
+    return Ring(epoch=plan.epoch, frames=frames, results=_HeardResults(results, on_lost), nodes=nodes)
+
+
+class _HeardResults:
+    """Results whose end is told to `on_lost` too: a frozen last stage may be noticed by them before any other link."""
+
+    def __init__(self, results: Receiver[StepResult], on_lost: OnLost) -> None:
+        self._results = results
+        self._on_lost = on_lost
+
+    async def receive(self) -> StepResult:
+        """The next result."""
+        try:
+            return await self._results.receive()
+        except LayerlineError as error:
+            self._on_lost(error)
+            raise
+
+    async def close(self) -> None:
+        """Ends the link."""
+        await self._results.close()
 
 
 def _data_addresses(control: Sequence[str], loaded: Loaded) -> tuple[str, ...]:
