@@ -33,8 +33,11 @@ class RealNode:
     daemon: psutil.Process
 
     def ranks(self) -> list[psutil.Process]:
-        """Its workers, rank 0 first."""
-        return sorted(self.daemon.children(), key=lambda child: child.pid)
+        """Its workers, rank 0 first; none once its daemon is gone."""
+        try:
+            return sorted(self.daemon.children(), key=lambda child: child.pid)
+        except psutil.NoSuchProcess:
+            return []
 
 
 @asynccontextmanager
@@ -57,10 +60,12 @@ async def real_node(home: Path, name: str, device: str) -> AsyncIterator[RealNod
             said += line
         yield RealNode(address=match[1].decode(), daemon=psutil.Process(process.pid))
     finally:
-        process.send_signal(signal.SIGTERM)
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(END_DEADLINE_S):
-            await process.stderr.read()
+            said += await process.stderr.read()
             await process.wait()
+        print(f"Node {name} said:\n{said.decode()}")  # pytest shows it where a test fails
 
 
 def _spare_measuring(home: Path, parts: int) -> None:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from coordinator.coordinator import Coordinator
@@ -19,6 +20,7 @@ from layerline.requests import GenerateRequest, Piece
 from tests.fakes.coordinators import answer, prepared
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.real_node import ALL_REDUCE_US, RealNode, real_node
+from tests.lab.process import wait_until
 
 DEADLINE_S = 90.0
 LAYERS = 6
@@ -45,7 +47,15 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         b = await stack.enter_async_context(real_node(home(tmp_path / "b"), "b", "cpu:1"))
         yield Cluster(a=a, b=b)
         workers = [*a.ranks(), *b.ranks()]
-    assert not any(worker.is_running() for worker in workers)
+    assert not any(map(lives, workers))
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether it runs; an orphan that has ended may stay a zombie until the system's first process looks."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def home(folder: Path) -> Path:
@@ -104,3 +114,11 @@ async def killed_in_mid_answer(cluster: Cluster, coordinator: Coordinator, rank:
         cluster.a.ranks()[rank].kill()
         async for item in items:
             assert isinstance(item, Piece), "it was done before"
+
+
+async def test_ranks_end_when_their_daemon_is_killed(cluster: Cluster) -> None:
+    async with cluster.coordinator() as coordinator:
+        await prepared(coordinator, SPLIT)
+        ranks = cluster.a.ranks()
+        cluster.a.daemon.kill()
+        await asyncio.to_thread(wait_until, lambda: not any(map(lives, ranks)), "end of ranks", deadline_s=DEADLINE_S)
