@@ -19,7 +19,7 @@ from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
-from coordinator.telling import NAMING_S, TELLING_S, is_telling, most_telling
+from coordinator.telling import most_telling, patience_s
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.tokenizer import TextTokenizer
 from layerline.errors import LayerlineError, NoCoordinatorError
@@ -56,11 +56,12 @@ class Serving:
 
     def hear(self, error: LayerlineError) -> None:
         """Something says that the pipeline is broken."""
-        telling = is_telling(error)
-        if not self._said or (telling and not any(map(is_telling, self._said))):
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + patience_s(error)
+        if self._failing is None or due_s < self._failing.when():
             if self._failing:
                 self._failing.cancel()
-            self._failing = asyncio.get_running_loop().call_later(TELLING_S if telling else NAMING_S, self._fail)
+            self._failing = loop.call_at(due_s, self._fail)
         self._said.append(error)
 
     def _fail(self) -> None:

@@ -12,8 +12,9 @@ from layerline.errors import (
     StageFailedError,
 )
 
-TELLING_S = 0.3  # how long after the first word of a failure better ones are waited for
+TELLING_S = 0.5  # how long after the first that names a node its own word is waited for
 NAMING_S = 4.0  # the same while nobody has named a node: a frozen one is noticed by its neighbours up to a ping apart
+_OWN_WORD = 3
 
 
 def most_telling(errors: Iterable[LayerlineError]) -> LayerlineError:
@@ -21,14 +22,16 @@ def most_telling(errors: Iterable[LayerlineError]) -> LayerlineError:
     return max(errors, key=_telling)
 
 
-def is_telling(error: LayerlineError) -> bool:
-    """Whether it says more than that some stream has ended."""
-    return _telling(error) > 0
+def patience_s(error: LayerlineError) -> float:
+    """How long after this word of a failure better ones are waited for: not at all after somebody's own."""
+    if _telling(error) == _OWN_WORD:
+        return 0.0
+    return TELLING_S if _telling(error) > 0 else NAMING_S
 
 
 def _telling(error: LayerlineError) -> int:
     if isinstance(error, (StageFailedError, NodeDrainingError)):
-        return 3
+        return _OWN_WORD
     if isinstance(error, (NodeLostError, DeadlineError)):
         return 2 if error.node else 0
     return 1

@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 import pytest
 
-from coordinator import node_session, serving
+from coordinator import node_session, telling
 from coordinator.coordinator import Coordinator
 from coordinator.engine import Engine
 from layerline.errors import (
@@ -375,7 +375,7 @@ async def test_a_node_that_falls_silent(card: ModelCard, monkeypatch: pytest.Mon
 
 async def test_a_step_that_never_comes_back(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.engine.STEP_DEADLINE_S", 0.1)
-    monkeypatch.setattr(serving, "NAMING_S", 0.1)
+    monkeypatch.setattr(telling, "NAMING_S", 0.1)
     async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
         await prepared(coordinator, split("a", "b"))
         seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]
@@ -454,10 +454,7 @@ async def test_the_stages_of_a_coordinator_that_vanished_are_adopted_by_the_next
             assert (await answer(second, max_tokens=2)).text == "bc"
 
 
-async def test_a_request_in_the_moment_of_a_failure_builds_anew(
-    card: ModelCard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "TELLING_S", 0.0)
+async def test_a_request_in_the_moment_of_a_failure_builds_anew(card: ModelCard) -> None:
     async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
         await prepared(coordinator, split("a", "b"))
         model = coordinator._serving
