@@ -33,6 +33,10 @@ class Worker(Protocol):
 
     lost: LayerlineError | None
 
+    @property
+    def resident_bytes(self) -> Sequence[int]:
+        """What each rank has in the machine's memory at this moment."""
+
     async def start(self, start: Start, on_progress: OnProgress) -> Started:
         """Loads a stage."""
 
@@ -128,8 +132,14 @@ class StageKeeper:
 
     @property
     def own_bytes(self) -> Mapping[str, int]:
-        """What the stage in memory takes on each device."""
-        return self._stage.device_bytes if self._stage else {}
+        """What the stage in memory takes on each device; KV pages on a CPU take nothing until they are used."""
+        if self._stage is None:
+            return {}
+        resident_bytes = self._stage.worker.resident_bytes
+        return {
+            device: min(held, resident) if device.startswith("cpu") else held
+            for (device, held), resident in zip(self._stage.device_bytes.items(), resident_bytes, strict=True)
+        }
 
     @property
     def last_epoch(self) -> int:

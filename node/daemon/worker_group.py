@@ -62,6 +62,11 @@ class WorkerGroup:
             raise
         return group
 
+    @property
+    def resident_bytes(self) -> Sequence[int]:
+        """What each rank has in the machine's memory at this moment."""
+        return [worker.resident_bytes for _, worker in self._ranks]
+
     async def start(self, start: Start, on_progress: OnProgress) -> Started:
         """Has every rank load its part; raises the first refusal or failure of one.
 

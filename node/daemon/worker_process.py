@@ -13,6 +13,8 @@ from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import psutil
+
 from layerline.errors import LayerlineError, StageFailedError
 from node import pipe
 from node.daemon.child import LastWords, kill, reaped, spawn
@@ -74,6 +76,14 @@ class WorkerProcess:
         worker = cls(process, node=node, rank=rank, on_lost=on_lost)
         worker._attend()
         return worker
+
+    @property
+    def resident_bytes(self) -> int:
+        """What it has in the machine's memory at this moment; nothing once it has ended."""
+        try:
+            return int(psutil.Process(self._process.pid).memory_info().rss)
+        except psutil.Error:
+            return 0
 
     def _attend(self) -> None:
         assert self._process.stdout is not None

@@ -137,6 +137,7 @@ class FakeWorker:
         self.told: list[str] = []
         self.starts: list[Start] = []
         self.places: list[Place] = []
+        self.resident_bytes: list[int] = []
         self._hold_start = hold_start
         self._fail_start = fail_start
 
@@ -176,6 +177,7 @@ class FakeWorkers:
 
     async def spawn(self, devices: Sequence[str], on_lost: OnLost) -> FakeWorker:
         worker = FakeWorker(on_lost, hold_start=self.hold_start, fail_start=self.fail_start)
+        worker.resident_bytes = [1 << 40] * len(devices)
         self.spawned.append(worker)
         return worker
 

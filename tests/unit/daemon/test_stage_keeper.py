@@ -47,6 +47,18 @@ async def test_a_stage_is_loaded_with_all_a_worker_must_know():
     assert (keeper.loaded.weights_bytes, keeper.loaded.kv_bytes) == (1000, 500)
 
 
+async def test_pages_that_were_never_used_are_not_counted_as_taken():
+    workers = FakeWorkers()
+    keeper = make_keeper(workers.spawn)
+    assert keeper.own_bytes == {}
+    await keeper.load(stage_spec(), ignore)
+    held_bytes = keeper.own_bytes["cpu"]
+    workers.spawned[0].resident_bytes = [held_bytes // 2]
+    assert keeper.own_bytes == {"cpu": held_bytes // 2}
+    workers.spawned[0].resident_bytes = [held_bytes * 2]
+    assert keeper.own_bytes == {"cpu": held_bytes}
+
+
 async def test_the_same_stage_is_adopted_and_another_one_replaces_it():
     workers = FakeWorkers()
     keeper = make_keeper(workers.spawn)

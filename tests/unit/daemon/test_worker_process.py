@@ -63,11 +63,13 @@ async def test_a_worker_loads_takes_places_and_is_stopped_without_a_word():
     async with running("good", lost) as (worker, _):
         started = await worker.start(start(), lambda done, total: progress.append((done, total)))
         assert started == Started(port=4711, weights_bytes=1000, kv_bytes=8)
+        assert worker.resident_bytes > 1 << 20
         assert progress == [(500, 1000), (1000, 1000)]
         assert await worker.place(place()) == Placed(next_address="10.0.0.3:4000")
         await worker.vacate()
         assert await worker.place(place()) == Placed(next_address="10.0.0.3:4000")
     assert lost.errors == []
+    assert worker.resident_bytes == 0
 
 
 async def test_a_refusal_is_the_workers_own_error_with_the_node():
