@@ -28,7 +28,7 @@ class Effort:
         return self if repeats is None else replace(self, repeats=repeats, long_repeats=repeats, sleep_repeats=repeats)
 
 
-FULL = Effort(repeats=9, answer_tokens=64, long_repeats=5, sleep_repeats=3)
+FULL = Effort(repeats=9, answer_tokens=64, long_repeats=5, sleep_repeats=2)
 QUICK = Effort(
     repeats=2,
     answer_tokens=32,

@@ -24,7 +24,9 @@ NODES = 3
 MOST_CHUNKS = 64
 CHUNKS = (4, 16, MOST_CHUNKS)
 STREAMS = 24
-ROW_TIMES_S = RowTimes(prompt_s=0.06, decode_s=0.0075)  # a third of it takes 320 ms for a chunk, 20 ms for 8 answers
+# A third takes 640 ms for a chunk (256 tokens in half of Qwen2.5-0.5B take 900 ms on a core without matrix units) and
+# 20 ms for 8 answers. Beside much shorter chunks the 1 to 2 ms between two steps of a stage would count as bubbles.
+ROW_TIMES_S = RowTimes(prompt_s=0.12, decode_s=0.0075)
 Done = TypeVar("Done")
 
 
