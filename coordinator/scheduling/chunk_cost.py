@@ -7,7 +7,7 @@ Knows no stage and no sequence.
 
 from __future__ import annotations
 
-FADING = 0.9  # of what a step counts, with each that follows
+FADING = 0.97  # of what a step counts, with each that follows
 LEAST_SPREAD = 0.1  # of the sizes, over their mean: of equal steps no line can be drawn
 
 

@@ -35,7 +35,7 @@ def test_a_line_that_falls_below_nothing_is_no_fixed_time() -> None:
 
 def test_what_was_seen_long_ago_fades() -> None:
     cost = learned(*[(64, 64 * 10.0), (128, 128 * 10.0)])
-    for _ in range(50):
+    for _ in range(150):
         cost.learn(64, 3000 + 64 * 10.0)
         cost.learn(128, 3000 + 128 * 10.0)
     assert cost.fixed_rows == pytest.approx(300, rel=0.05)
