@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from layerline.checks import require, require_name, require_one_of
-from layerline.plan import StageSpec
+from layerline.plan import MAX_DEVICES, StageSpec
 
 NODE_STATES = ("starting", "ready", "draining")
 DEVICE_KINDS = ("cpu", "cuda", "mps")
@@ -31,7 +31,7 @@ class DeviceFacts:
         require_name(self.device, "device")
         require_one_of(self.kind, DEVICE_KINDS, "device kind")
         speeds = (self.matrix_flops_per_s, self.memory_bytes_per_s)
-        require(all(0.0 <= speed < 1e18 for speed in speeds), "a measured speed is not a sensible number")
+        require(all(speed == 0.0 or 1.0 <= speed < 1e18 for speed in speeds), "a measured speed is no sensible number")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +89,9 @@ class NodeFacts:
         require_name(self.node_id, "node id")
         require_name(self.name, "node name")
         require_one_of(self.state, NODE_STATES, "node state")
+        names = [device.device for device in self.devices]
+        require(len(set(names)) == len(names), "a device is named twice")
+        require(len(names) <= MAX_DEVICES, f"more than {MAX_DEVICES} devices")
         require(0.0 <= self.all_reduce_us <= MAX_ALL_REDUCE_US, "a measured time is not a sensible number")
 
     def model(self, name: str) -> ModelListing | None:

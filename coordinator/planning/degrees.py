@@ -39,7 +39,7 @@ def _degree_why(crew: Crew, footprint: Footprint, assignment: Assignment) -> str
     own = sorted(crew.hands_of(hand.node), key=lambda each: each.time_s(layers, ends))
     if len(hand.ranks) > 1:
         return _group_why(footprint, assignment, [each for each in own if len(each.ranks) == 1])
-    group = next((each for each in own if len(each.ranks) > 1), None)
+    group = next((each for each in own if len(each.ranks) > 1 and each.holds(footprint, layers, ends)), None)
     return f"one device, as {_times(hand, group, layers, ends)}" if group else ""
 
 

@@ -27,8 +27,10 @@ def share_why(share: Share, partition: Partition, hand: Hand) -> str:
     """Why `hand` takes its share."""
     most = share.offer.most_layers[share.ends]
     room = "as many layers as it has memory for" if share.layers == most else f"memory for {most} layers"
-    if not hand.is_measured:
+    if not all(rank.is_measured for rank in hand.ranks):
         return f"{room}; its speed is not measured yet and taken to be the slowest measured"
+    if not hand.is_measured:
+        return f"{room}; the time of an all-reduce between its devices is not measured, so splitting counts as slower"
     stages_ps = sum(each.time_ps for each in partition.shares)
     share_text = f"{format_seconds(share.time_ps * _S_PER_PS)} of {format_seconds(stages_ps * _S_PER_PS)} a token"
     return f"{share_text}; {room}"

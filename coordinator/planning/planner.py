@@ -25,7 +25,7 @@ from coordinator.planning.footprint import Footprint
 from coordinator.planning.grouping import check_degree
 from coordinator.planning.manual import plan_by_hand
 from coordinator.planning.partition import Partition
-from coordinator.planning.refusals import does_not_fit
+from coordinator.planning.refusals import does_not_fit, not_so_split
 from coordinator.planning.splitting import best_split
 from coordinator.planning.stages import Assignment, assembled
 from layerline.facts import NodeFacts
@@ -46,10 +46,13 @@ def make_plan(spec: ModelSpec, card_name: str, digest: str, request: PlanRequest
     crew = Crew.of(spec, request, nodes)
     crews = (crew.as_asked(), crew) if crew.asked else (crew,)
     choices = context_choices(spec, request.context_tokens)
+    fits_otherwise = False
     for context_tokens, hands in product(choices, crews):
         footprint = Footprint.asked(spec, request, context_tokens)
         placement = _placed(footprint, hands)
-        if placement is not None:
+        if placement is not None and not request.takes([len(each.hand.ranks) for each in placement.assignments]):
+            fits_otherwise = True
+        elif placement is not None:
             assignments = with_degrees(hands, footprint, placement.assignments)
             notes = [
                 *placement.notes,
@@ -58,6 +61,8 @@ def make_plan(spec: ModelSpec, card_name: str, digest: str, request: PlanRequest
                 *context_notes(context_tokens, choices[0]),
             ]
             return assembled(spec, card_name, digest, request, context_tokens, assignments, notes)
+    if fits_otherwise:
+        raise not_so_split(footprint, request, crew.as_asked())
     raise does_not_fit(footprint, request, context_tokens, crew)
 
 

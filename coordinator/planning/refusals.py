@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from coordinator.planning.crew import Crew
 from coordinator.planning.footprint import FIRST, LAST, MIDDLE, WHOLE, Footprint
-from layerline.errors import PlanDoesNotFitError
+from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import NodeFacts
 from layerline.plan import PlanRequest
 from layerline.units import format_bytes
@@ -30,6 +30,16 @@ def does_not_fit(footprint: Footprint, request: PlanRequest, context_tokens: int
         f" offer{'s' if len(usable) == 1 else ''} {format_bytes(offered_bytes)}: {_offers(crew, usable)}{pieces}."
         f" {_parts(footprint)}",
         remedy=REMEDY,
+    )
+
+
+def not_so_split(footprint: Footprint, request: PlanRequest, crew: Crew) -> PlanInvalidError:
+    """The refusal of --tensor-parallel where the model fits, but on no node of `crew`, those with so many devices."""
+    able = [node for node in crew.nodes if crew.hands_of(node)]
+    return PlanInvalidError(
+        f"--tensor-parallel {request.tensor_parallel} cannot be followed: {request.model} fits the other nodes, and"
+        f" those with so many devices of one kind are of no use to it ({_offers(crew, able)}). {_parts(footprint)}",
+        remedy="Give these more memory with --memory, or leave --tensor-parallel out.",
     )
 
 

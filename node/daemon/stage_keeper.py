@@ -220,6 +220,7 @@ class StageKeeper:
         check_memory_fits(spec, model.spec, self._devices(self.own_bytes), node)
 
     async def _start(self, spec: StageSpec, model: OpenedModel, on_progress: OnProgress) -> KeptStage:
+        worker: Worker | None = None  # while a group is spawned, one of its ranks may be lost already
         worker = await self._spawn_worker(spec.devices, lambda error: self._lost(worker, error))
         start = Start(
             spec=spec,
@@ -245,7 +246,7 @@ class StageKeeper:
             await stage.worker.stop()
             log.info("Unloaded layers %d to %d of %s.", stage.spec.first_layer, stage.spec.last_layer, stage.spec.model)
 
-    def _lost(self, worker: Worker, error: LayerlineError) -> None:
+    def _lost(self, worker: Worker | None, error: LayerlineError) -> None:
         if self._stage is None or self._stage.worker is not worker:
             return
         self._stage = None

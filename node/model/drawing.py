@@ -23,9 +23,9 @@ from node.ranks.group import RankGroup
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Candidates:
-    """The tokens that may be drawn after a row."""
+    """The tokens that may be drawn after a row. Only the row that is drawn from is held in float32 as well."""
 
-    logits: Tensor  # float32, on the CPU
+    logits: Tensor  # on the CPU
     ids: Tensor | None = None  # of the candidates; None: they are the vocabulary
 
 
@@ -57,7 +57,7 @@ class Drawing:
     def _candidates(self, logits_NV: Tensor, spans: Sequence[Span]) -> list[_Candidates]:
         """Those of each row; none on other ranks than 0."""
         if self._group.count == 1:
-            return [_Candidates(logits=logits_V.float()) for logits_V in logits_NV.cpu()]
+            return [_Candidates(logits=logits_V) for logits_V in logits_NV.cpu()]
         greedy = [row for row, span in enumerate(spans) if _likeliest_will_do(span.sampling)]
         others = [row for row, span in enumerate(spans) if not _likeliest_will_do(span.sampling)]
         candidates = self._likeliest(logits_NV[greedy]) if greedy else []
@@ -76,7 +76,7 @@ class Drawing:
 
     def _all(self, logits_NV: Tensor) -> list[_Candidates]:
         parts = self._group.gather(logits_NV)
-        return [] if parts is None else [_Candidates(logits=row.float()) for row in torch.cat(parts, dim=1).cpu()]
+        return [] if parts is None else [_Candidates(logits=row) for row in torch.cat(parts, dim=1).cpu()]
 
 
 def _likeliest_will_do(sampling: Sampling | None) -> bool:
@@ -87,7 +87,8 @@ def _likeliest_will_do(sampling: Sampling | None) -> bool:
 
 def _drawn(candidates: _Candidates, span: Span) -> SampledToken:
     assert span.sampling is not None, "only spans that ask for a token come here"
-    place = draw(candidates.logits.numpy(), span.sampling, span.start + span.count)
+    logits = candidates.logits.float()
+    place = draw(logits.numpy(), span.sampling, span.start + span.count)
     token_id = place if candidates.ids is None else int(candidates.ids[place])
-    logits = bytes_from_tensor(candidates.logits) if span.sampling.return_logits else None
-    return SampledToken(sequence=span.sequence, token_id=token_id, logits=logits)
+    returned = bytes_from_tensor(logits) if span.sampling.return_logits else None
+    return SampledToken(sequence=span.sequence, token_id=token_id, logits=returned)

@@ -35,8 +35,8 @@ def nccl_group(
     """
     os.environ["NCCL_SOCKET_IFNAME"] = "lo"
     device = torch.device(devices[rank])
-    torch.cuda.set_device(device)
     with _typed(rank, devices):
+        torch.cuda.set_device(device)
         dist.init_process_group(
             "nccl",
             init_method=f"file://{rendezvous}",
@@ -83,6 +83,6 @@ class NcclGroup:
 def _typed(rank: int, devices: Sequence[str]) -> Iterator[None]:
     try:
         yield
-    except dist.DistError as error:
+    except (dist.DistError, torch.cuda.CudaError) as error:
         message = f"Rank {rank} ({devices[rank]}) of the stage cannot reach the others: {error}."
         raise StageFailedError(message, remedy=REMEDY) from error

@@ -65,6 +65,7 @@ class FakeWorker:
 
     def __init__(self, node: FakeNode, on_lost: OnLost) -> None:
         self.lost: LayerlineError | None = None
+        self.resident_bytes = [1500]
         self._node = node
         self._on_lost = on_lost
         self._server: grpc.aio.Server | None = None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from layerline.errors import StageFailedError
-from node.ranks import mapping
+from node.ranks import mapping, shared_memory
 from node.ranks.group import Alone
 from node.ranks.mapping import SLOT_BYTES
 from node.ranks.measure import measure_all_reduce
@@ -156,11 +156,22 @@ def test_the_memory_has_no_name_and_children_do_not_inherit_it_unasked(monkeypat
             os.close(descriptor)
 
 
-def test_processors_that_reorder_get_fences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node.ranks.shared_memory.KEEPS_ORDER", False)
+@pytest.mark.parametrize(("keeps_order", "fences"), [(False, 2), (True, 0)])
+def test_processors_that_reorder_get_fences(monkeypatch: pytest.MonkeyPatch, keeps_order: bool, fences: int) -> None:
+    """One before this rank's counter is written and one after those of all have been read."""
+    fenced: list[None] = []
+    monkeypatch.setattr(shared_memory, "KEEPS_ORDER", keeps_order)
+    monkeypatch.setattr(shared_memory._Fence, "__call__", lambda _fence: fenced.append(None))
     groups = shared_groups(2)
     sums = together([functools.partial(reduced, group, torch.ones(4)) for group in groups])
     assert all(total.tolist() == [2.0] * 4 for total in sums)
+    assert len(fenced) == 2 * fences
+
+
+def test_a_fence_can_be_passed() -> None:
+    fence = shared_memory._Fence()
+    fence()
+    fence()
 
 
 def test_the_group_of_one_leaves_everything_as_it_is() -> None:

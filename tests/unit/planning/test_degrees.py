@@ -99,6 +99,27 @@ def test_nodes_of_unlike_degrees_hold_one_model():
     assert made.notes[0].startswith("The model does not fit one node: over 4 devices of a it needs")
 
 
+def test_a_degree_that_no_stage_would_have_is_refused_with_numbers():
+    nodes = [node("a", *gpus(2, mib=50)), node("b", mib=1024)]
+    assert degrees(plan(*nodes)) == [("b", 1)]
+    with pytest.raises(PlanInvalidError, match=r"--tensor-parallel 2 cannot be followed: m fits .*\(a 100 MiB\)"):
+        plan(*nodes, tensor_parallel=2)
+
+
+def test_a_group_that_cannot_hold_the_stage_is_no_reason_against_one_device():
+    (stage,) = plan(node("a", *gpus(1), device("cuda:1", budget_bytes=60 * MIB), all_reduce_us=20)).stages
+    assert stage.spec.devices == ("cuda:0",)
+    assert "all-reduce" not in stage.why
+
+
+def test_a_group_whose_all_reduce_is_not_measured_is_not_said_to_be_of_unknown_speed():
+    made = plan(node("a", *gpus(2, mib=250)), node("b", *gpus(2, mib=250)))
+    groups = [stage for stage in made.stages if len(stage.spec.devices) > 1]
+    assert groups
+    assert all("so splitting counts as slower" in stage.why for stage in groups)
+    assert not any("slowest measured" in stage.why for stage in made.stages)
+
+
 def test_a_refusal_counts_the_workspace_of_every_device():
     with pytest.raises(PlanDoesNotFitError) as refused:
         plan(node("a", *gpus(4, mib=80)), node("b", mib=60), context_tokens=512)
