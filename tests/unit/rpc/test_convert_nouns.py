@@ -52,11 +52,12 @@ BINDS = st.builds(
     stage_count=st.just(2),
     next=PEERS,
 )
+SPEEDS = st.just(0.0) | st.floats(1, 1e17)
 CHOSEN = {
     (facts.NodeFacts, "state"): st.sampled_from(facts.NODE_STATES),
     (facts.DeviceFacts, "kind"): st.sampled_from(facts.DEVICE_KINDS),
-    (facts.DeviceFacts, "matrix_flops_per_s"): st.floats(0, 1e17),
-    (facts.DeviceFacts, "memory_bytes_per_s"): st.floats(0, 1e17),
+    (facts.DeviceFacts, "matrix_flops_per_s"): SPEEDS,
+    (facts.DeviceFacts, "memory_bytes_per_s"): SPEEDS,
     (facts.NodeFacts, "all_reduce_us"): st.floats(0, facts.MAX_ALL_REDUCE_US),
 }
 MESSAGES: dict[type, type[Message]] = {
@@ -120,6 +121,9 @@ def nouns(noun: type) -> st.SearchStrategy[Any]:
         field.name: CHOSEN[noun, field.name] if (noun, field.name) in CHOSEN else values(hints[field.name])
         for field in dataclasses.fields(noun)
     }
+    if noun is facts.NodeFacts:
+        devices = nouns(facts.DeviceFacts)
+        fields["devices"] = st.lists(devices, max_size=2, unique_by=lambda device: device.device).map(tuple)
     return st.builds(noun, **fields)
 
 
