@@ -14,11 +14,13 @@ import pytest
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
+from node.daemon import worker_process
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.rank_node import RankNode
 
 DEADLINE_S = 90.0
 SILENCE_S = 2.0
+LOADING_S = 8.0  # for torch to be imported on a busy machine
 PROMPT = (5, 6, 7)
 NOWHERE = (-1, "step", "raise")
 
@@ -125,10 +127,35 @@ async def test_a_rank_that_freezes_while_idle_is_noticed_at_the_next_step(node: 
     assert ranks() == []
 
 
-async def test_a_rank_that_fails_while_loading_is_named_and_the_node_loads_again(node: RankNode) -> None:
-    node.has_fault(1, "load", "raise")
-    with pytest.raises(StageFailedError, match=r"Rank 1 \(cpu:1\) of node kitchen: .*out of luck"):
-        await node.load(2)
-    assert ranks() == []
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_rank_that_is_killed_while_idle_is_told_at_once(node: RankNode, rank: int) -> None:
     node.has_fault(*NOWHERE)
-    assert await node.greedy(await node.load(2), *PROMPT) == node.drawn_alone(*PROMPT)
+    await node.load(2)
+    ranks()[rank].kill()
+    assert f"Rank {rank} (cpu:{rank}) of node kitchen was killed (SIGKILL)" in str(await node.lost)
+    assert ranks() == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("kill", "was killed (SIGKILL)"),
+        ("raise", "(out of luck)"),
+        ("freeze", f"did not get on with loading for {LOADING_S:.0f} s"),
+    ],
+    ids=["kill", "raise", "freeze"],
+)
+async def test_a_rank_that_is_lost_while_loading_is_named_and_the_node_loads_again(
+    node: RankNode, rank: int, fault: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "START_SILENCE_DEADLINE_S", LOADING_S)
+    node.has_fault(rank, "load", fault)
+    with pytest.raises(StageFailedError) as raised:
+        await node.load(2)
+    assert f"Rank {rank} (cpu:{rank}) of node kitchen" in str(raised.value)
+    assert told in str(raised.value)
+    assert ranks() == []
+    if fault == "raise":
+        node.has_fault(*NOWHERE)
+        assert await node.greedy(await node.load(2), *PROMPT) == node.drawn_alone(*PROMPT)
