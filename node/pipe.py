@@ -19,6 +19,7 @@ from layerline.plan import StageSpec
 
 LENGTH_BYTES = 4
 MAX_MESSAGE_BYTES = 1 << 20
+ALIVE_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +63,11 @@ class Progress:
 
     done_bytes: int
     total_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alive:
+    """The process runs; said every ALIVE_INTERVAL_S, whatever it is doing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +116,7 @@ class Failed(_Told):
 
 
 ToWorker = Start | Place | Vacate
-FromWorker = Progress | Started | Placed | Refused | Failed
+FromWorker = Alive | Progress | Started | Placed | Refused | Failed
 _KINDS: dict[str, type] = {noun.__name__: noun for union in (ToWorker, FromWorker) for noun in typing.get_args(union)}
 
 

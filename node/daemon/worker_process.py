@@ -18,15 +18,17 @@ import psutil
 from layerline.errors import LayerlineError, StageFailedError
 from node import pipe
 from node.daemon.child import LastWords, kill, reaped, spawn
-from node.pipe import Failed, Place, Placed, Progress, Refused, Start, Started, Vacate
+from node.pipe import Alive, Failed, Place, Placed, Progress, Refused, Start, Started, Vacate
 
 START_SILENCE_DEADLINE_S = 60.0  # a load may take long, but not without any progress
+ALIVE_SILENCE_S = 10.0  # of a worker that has said that it lives
 PLACE_DEADLINE_S = 25.0  # the worker tries the next stage's addresses for 4 s each
 WRITE_DEADLINE_S = 5.0
 END_DEADLINE_S = 1.0  # from the end of its input
 TERMINATE_DEADLINE_S = 0.5
 KILL_DEADLINE_S = 2.0
 LAST_MESSAGES_DEADLINE_S = 1.0
+LISTEN_S = 0.5
 
 log = logging.getLogger(__name__)
 OnLost = Callable[[LayerlineError], None]
@@ -51,6 +53,7 @@ class WorkerProcess:
         self._answer: asyncio.Future[Any] | None = None
         self._answers_to_skip = 0
         self._on_progress: OnProgress | None = None
+        self._silent_s: float | None = None  # None until it has said that it lives
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -91,7 +94,7 @@ class WorkerProcess:
         reading = asyncio.create_task(self._read(self._process.stdout))
         listening = asyncio.create_task(self._words.listen(self._process.stderr))
         watching = asyncio.create_task(self._watch((reading, listening)))
-        self._tasks = [reading, listening, watching]
+        self._tasks = [reading, listening, watching, asyncio.create_task(self._await_silence())]
 
     async def start(self, start: Start, on_progress: OnProgress) -> Started:
         """Has the worker load its stage; raises its refusal, or StageFailedError if it dies or stands still."""
@@ -187,7 +190,9 @@ class WorkerProcess:
             kill(self._process)
 
     def _take(self, message: pipe.ToWorker | pipe.FromWorker) -> None:
-        if isinstance(message, Progress):
+        if isinstance(message, Alive):
+            self._silent_s = 0.0
+        elif isinstance(message, Progress):
             if self._on_progress:
                 self._on_progress(message.done_bytes, message.total_bytes)
         elif isinstance(message, Failed):
@@ -199,6 +204,15 @@ class WorkerProcess:
             self._answer.set_result(message)
         else:
             raise ValueError(f"{type(message).__name__}, which nobody has asked for")
+
+    async def _await_silence(self) -> None:
+        """Ends a worker that is frozen. Only time in which this daemon itself has run is counted."""
+        while self._silent_s is None or self._silent_s < ALIVE_SILENCE_S:
+            await asyncio.sleep(LISTEN_S)
+            if self._silent_s is not None:
+                self._silent_s += LISTEN_S
+        self.lost = self.lost or self._failed(f"was frozen, without a sign of life for {ALIVE_SILENCE_S:g} s")
+        kill(self._process)
 
     async def _watch(self, streams: Sequence[asyncio.Task[None]]) -> None:
         code = await self._process.wait()

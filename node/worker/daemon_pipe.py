@@ -6,9 +6,11 @@ a thread, so that the daemon's death ends the worker even in mid-computation.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Self
 
@@ -24,6 +26,7 @@ class DaemonPipe:
     def __init__(self, source: int, sink: int) -> None:
         self._source = source
         self._sink = sink
+        self._writing = threading.Lock()
 
     @classmethod
     def over_standard_streams(cls) -> Self:
@@ -43,8 +46,20 @@ class DaemonPipe:
     def write(self, message: pipe.FromWorker) -> None:
         """Sends a message; the daemon reads promptly, and its end of the pipe is as good as its death."""
         data = memoryview(pipe.pack(message))
-        while data:
-            data = data[os.write(self._sink, data) :]
+        with self._writing:
+            while data:
+                data = data[os.write(self._sink, data) :]
+
+    def tell_alive(self) -> None:
+        """Says so from now on, in a thread, until the pipe or the process ends."""
+
+        def run() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    self.write(pipe.Alive())
+                    time.sleep(pipe.ALIVE_INTERVAL_S)
+
+        threading.Thread(target=run, name="alive", daemon=True).start()
 
     def feed(self, take: Callable[[pipe.ToWorker], object]) -> None:
         """Reads in a thread from now on, which gives each message to `take`; ends the process with the pipe.

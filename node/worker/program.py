@@ -40,6 +40,7 @@ def main(load: LoadPart = Stage.load, deadline_s: float = DEADLINE_S) -> None:
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     channel = DaemonPipe.over_standard_streams()
     start = _first_command(channel)
+    channel.tell_alive()
     try:
         if start.rank == 0:
             asyncio.run(_lead(channel, start, load, deadline_s))

@@ -1,8 +1,9 @@
 """A worker that speaks the daemon's pipe and computes nothing: `python tests/fakes/daemon_worker.py [MODE [RANK]]`.
 
-Modes: "good"; "dawdles" (says a little progress, then loads for ever), "refuses", "dies", "freezes" (at Start),
-"babbles" (says what is no message), "stubborn" (ignores SIGTERM and the end of its input), "dreams" (never answers
-Place). With RANK only that rank is so, the others are good. SIGUSR1 has any say that it failed.
+Modes: "good"; "dawdles" (says a little progress, then loads for ever), "refuses", "dies", "freezes" (at Start), "stops"
+(says that it lives, then freezes), "babbles" (says what is no message), "stubborn" (ignores SIGTERM and the end of its
+input), "dreams" (never answers Place). With RANK only that rank is so, the others are good. SIGUSR1 has any say that it
+failed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def _start(mode: str, start: pipe.Start) -> None:
     if mode == "dies":
         print("first words\nout of \x1b[31mluck", file=sys.stderr, flush=True)
         sys.exit(3)
-    if mode == "freezes":
+    if mode == "stops":
+        _say(pipe.Alive())
+    if mode in ("freezes", "stops"):
         os.kill(os.getpid(), signal.SIGSTOP)
     if mode == "babbles":
         os.write(1, b"Hello, I am not a message. " * 10)

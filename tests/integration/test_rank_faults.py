@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tests.fakes.rank_node import RankNode
 
 DEADLINE_S = 90.0
 SILENCE_S = 2.0
-LOADING_S = 8.0  # for torch to be imported on a busy machine
+LIFELESS_S = 4.0  # twice as long as between two signs of life
 PROMPT = (5, 6, 7)
 NOWHERE = (-1, "step", "raise")
 
@@ -128,11 +129,18 @@ async def test_a_rank_that_freezes_while_idle_is_noticed_at_the_next_step(node: 
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-async def test_a_rank_that_is_killed_while_idle_is_told_at_once(node: RankNode, rank: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(signal.SIGKILL, "was killed (SIGKILL)"), (signal.SIGSTOP, "was frozen, without a sign of life")],
+)
+async def test_a_rank_is_lost_while_idle(
+    node: RankNode, rank: int, number: signal.Signals, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "ALIVE_SILENCE_S", LIFELESS_S)
     node.has_fault(*NOWHERE)
     await node.load(2)
-    ranks()[rank].kill()
-    assert f"Rank {rank} (cpu:{rank}) of node kitchen was killed (SIGKILL)" in str(await node.lost)
+    ranks()[rank].send_signal(number)
+    assert f"Rank {rank} (cpu:{rank}) of node kitchen {told}" in str(await node.lost)
     assert ranks() == []
 
 
@@ -142,14 +150,14 @@ async def test_a_rank_that_is_killed_while_idle_is_told_at_once(node: RankNode, 
     [
         ("kill", "was killed (SIGKILL)"),
         ("raise", "(out of luck)"),
-        ("freeze", f"did not get on with loading for {LOADING_S:.0f} s"),
+        ("freeze", f"was frozen, without a sign of life for {LIFELESS_S:.0f} s"),
     ],
     ids=["kill", "raise", "freeze"],
 )
 async def test_a_rank_that_is_lost_while_loading_is_named_and_the_node_loads_again(
     node: RankNode, rank: int, fault: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_process, "START_SILENCE_DEADLINE_S", LOADING_S)
+    monkeypatch.setattr(worker_process, "ALIVE_SILENCE_S", LIFELESS_S)
     node.has_fault(rank, "load", fault)
     with pytest.raises(StageFailedError) as raised:
         await node.load(2)

@@ -100,6 +100,17 @@ async def test_a_killed_worker_is_told_at_once(number: signal.Signals, words: st
     assert len(lost.errors) == 1
 
 
+async def test_a_worker_without_a_sign_of_life_is_ended(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker_process, "ALIVE_SILENCE_S", 0.6)
+    monkeypatch.setattr(worker_process, "LISTEN_S", 0.1)
+    lost = Lost()
+    async with running("stops", lost) as (worker, _):
+        with pytest.raises(StageFailedError, match=r"was frozen, without a sign of life for 0\.6 s"):
+            await worker.start(start(), ignore)
+        await lost.told.wait()
+    assert len(lost.errors) == 1
+
+
 async def test_a_worker_that_says_what_is_no_message_is_ended():
     async with running("babbles") as (worker, _):
         with pytest.raises(StageFailedError, match="SIGKILL"):
