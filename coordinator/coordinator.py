@@ -54,8 +54,10 @@ class Coordinator:
     `address` is where clients reach it, for what it says of itself.
     """
 
-    def __init__(self, settings: CoordinatorSettings, *, address: str) -> None:
+    def __init__(self, settings: CoordinatorSettings, *, address: str, wanted: PlanRequest | None = None) -> None:
+        """`wanted` is what its operator started it for: it brings up nothing else, whoever asks first."""
         self._settings = settings
+        self._wanted = wanted
         self._address = address
         self._life = AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()  # that bring a model up, or watch over one
@@ -181,6 +183,8 @@ class Coordinator:
 
     def _wanted_by(self, request: GenerateRequest) -> PlanRequest:
         """What to bring up for a request: what was built last if it names that or nothing, else what it names."""
+        if self._wanted:
+            return self._wanted
         if self._built:
             model, wanted = self._built
             if not request.model or names(model, request.model) or names(wanted.model, request.model):
@@ -206,7 +210,7 @@ class Coordinator:
             model = self._serving
             if model is None or model.failed.is_set():
                 await self._give_back()
-                model = await self._serve(request, tell)
+                model = await self._serve(self._wanted or request, tell)
             if not does_for(model.plan, request):
                 raise other_model(model.plan)
             return model

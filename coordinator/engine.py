@@ -116,11 +116,15 @@ class Engine:
         """How the work goes."""
         return self._recorder.report(self._scheduler.figures())
 
+    def count_refusal(self) -> None:
+        """A request was refused, here or before it came so far."""
+        self._recorder.refused()
+
     def _add(self, request: SequenceRequest) -> None:
         try:
             self._scheduler.add(request)
         except LayerlineError:
-            self._recorder.refused()
+            self.count_refusal()
             raise
         self._recorder.queued(request)
 

@@ -49,7 +49,7 @@ async def _run(
     server = make_server()
     listening = listen(server, host, [port])
     address = next(iter(listening.addresses()), listening.told_address)
-    async with Coordinator(settings, address=address) as coordinator:
+    async with Coordinator(settings, address=address, wanted=request) as coordinator:
         coordinator_pb2_grpc.add_CoordinatorServicer_to_server(CoordinatorService(coordinator), server)
         await server.start()
         log.info("Coordinator %s listens on %s.", settings.name, ", ".join(listening.addresses()))

@@ -22,7 +22,7 @@ from coordinator.stats.route import Route
 from coordinator.telling import most_telling, patience_s
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.tokenizer import TextTokenizer
-from layerline.errors import LayerlineError, NoCoordinatorError
+from layerline.errors import LayerlineError, NoCoordinatorError, OverloadedError
 from layerline.models.card import ModelCard
 from layerline.plan import Plan
 from layerline.requests import Finished, GenerateRequest, Piece
@@ -84,7 +84,11 @@ class Serving:
         """The answers to a request, piece by piece; ending the iteration cancels them on every node."""
         assert self._engine is not None
         stopwatch = Stopwatch()
-        prompt = await read_prompt(request, self._tokenizer, self._chat, self._stop_ids)
+        try:
+            prompt = await read_prompt(request, self._tokenizer, self._chat, self._stop_ids)
+        except OverloadedError:
+            self._engine.count_refusal()
+            raise
         async with self._engine.answer(prompt.sequence, forks=request.n) as answer:
             pieces = answer_pieces(answer, prompt, self._tokenizer, stopwatch, self._route.stages)
             async with aclosing(pieces):

@@ -47,7 +47,7 @@ class Recorder:
         self._requests.queue(request.sequence, len(request.token_ids), self._clock())
 
     def refused(self) -> None:
-        """The scheduler has refused a request."""
+        """A request was refused: by the scheduler, or because too many were being prepared."""
         self._requests.refuse()
 
     @contextmanager

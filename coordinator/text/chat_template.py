@@ -25,6 +25,7 @@ from layerline.requests import Message
 
 RENDER_DEADLINE_S = 5.0
 MAX_RENDERS_WAITING = 64
+RETRY_AFTER_S = 2  # a render takes some hundredths of a second
 MAX_ANSWER_BYTES = 32 << 20  # JSON escapes make up to six bytes of one, and the child stops at 4 MiB of text
 PLAIN_TEXT = "Send plain text instead: --raw on the command line, prompt= in the SDK."
 
@@ -57,7 +58,11 @@ class ChatTemplate:
         if self._card.chat_template is None:
             raise ModelUnsupportedError("The model has no chat template.", remedy=PLAIN_TEXT)
         if self._waiting >= MAX_RENDERS_WAITING:
-            raise OverloadedError("Too many chats are being prepared.", remedy="Try again in a few seconds.")
+            raise OverloadedError(
+                f"{self._waiting} chats are being prepared already, as many as may.",
+                remedy=f"Try again in about {RETRY_AFTER_S} s.",
+                retry_after_s=RETRY_AFTER_S,
+            )
         request = {
             "template": self._card.chat_template,
             "messages": [{"role": message.role, "content": message.content} for message in messages],

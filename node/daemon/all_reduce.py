@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -15,17 +16,34 @@ from node.daemon.measure import MEASURE_DEADLINE_S, answer_of, speed_key
 from node.daemon.measured_once import MeasuredFile, UnmeasuredError, measured_once
 from node.daemon.rank_seats import rank_seats
 
+log = logging.getLogger(__name__)
 MeasureBetween = Callable[[Mapping[str, int]], Awaitable[float]]
 
 
 async def measured_all_reduce(
-    readings: Sequence[DeviceReading], *, threads: Mapping[str, int], state: Path, measure: MeasureBetween
+    readings: Sequence[DeviceReading],
+    *,
+    threads: Mapping[str, int],
+    cores: int,
+    state: Path,
+    measure: MeasureBetween,
 ) -> float:
     """Microseconds of one all-reduce between all devices, from the file in `state` or by `measure(threads)`.
 
-    0 if it is not measured, and between fewer than two devices of one kind.
+    0 if it is not measured, and between fewer than two devices of one kind. It is not between parts of a CPU that have
+    more threads than there are `cores`: ranks that wait for a core have the others wait, so none should be planned.
     """
-    if len(readings) < 2 or len({reading.kind for reading in readings}) > 1:
+    kinds = {reading.kind for reading in readings}
+    if len(readings) < 2 or len(kinds) > 1:
+        return 0.0
+    all_threads = sum(threads[reading.device] for reading in readings)
+    if kinds == {"cpu"} and all_threads > cores:
+        log.warning(
+            "The parts of the CPU have %d threads together and there are %d cores; "
+            "no stage is split over them for speed.",
+            all_threads,
+            cores,
+        )
         return 0.0
     name = " and ".join(reading.device for reading in readings)
     key = "; ".join(speed_key(reading, threads[reading.device]) for reading in readings)

@@ -31,7 +31,7 @@ from node.daemon.devices import check_memory, chosen_devices
 from node.daemon.greeting import greet, log_to_standard_error, tell_measured
 from node.daemon.hold_desk import HoldDesk
 from node.daemon.identity import Identity, held_identity
-from node.daemon.measure import measure_in_child, measured_speeds
+from node.daemon.measure import measure_in_child, measured_speeds, usable_cores
 from node.daemon.model_library import ModelLibrary
 from node.daemon.registration import Registration
 from node.daemon.service import NodeService
@@ -193,7 +193,7 @@ async def _measure(state: Path, watch: DeviceWatch) -> None:
     try:
         watch.speeds = await measured_speeds(readings, threads=threads, state=state, measure=measure_in_child)
         watch.all_reduce_us = await measured_all_reduce(
-            readings, threads=threads, state=state, measure=measure_in_children
+            readings, threads=threads, cores=usable_cores(), state=state, measure=measure_in_children
         )
     finally:
         watch.measured = True

@@ -73,5 +73,9 @@ def speed_key(reading: DeviceReading, threads: int) -> str:
     torch = importlib.metadata.version("torch")
     if reading.kind != "cpu":
         return f"{reading.kind} {reading.name}, torch {torch}"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"cpu {reading.name}, {threads} threads on {cores} cores, torch {torch}"
+    return f"cpu {reading.name}, {threads} threads on {usable_cores()} cores, torch {torch}"
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -228,6 +228,7 @@ class WorkerProcess:
         doing = "did not get on with loading" if isinstance(message, Start) else "did not take its place in the plan"
         deadline_s = START_SILENCE_DEADLINE_S if isinstance(message, Start) else PLACE_DEADLINE_S
         self.lost = self.lost or self._failed(f"{doing} for {deadline_s:.0f} s and was ended")
+        log.error("%s", self.lost)
         kill(self._process)
         return self.lost
 

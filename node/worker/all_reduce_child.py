@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 import torch
 
@@ -16,6 +17,8 @@ from node.daemon.child_life import end_with_parent
 from node.ranks.measure import measure_all_reduce
 from node.worker.joining import joined
 
+TRIES = 8  # over two seconds, so that another program's moment does not count for good
+PAUSE_S = 0.25
 JOIN_DEADLINE_S = 60.0  # a cold start of torch may take some ranks far longer than others
 
 
@@ -27,9 +30,12 @@ def main() -> None:
     dtype = torch.bfloat16
     device = torch.device("cpu" if devices[rank].startswith("cpu") else devices[rank])
     with joined(shared, rank, devices, deadline_s=JOIN_DEADLINE_S) as group:
-        times = measure_all_reduce(group, ALL_REDUCE_BYTES // dtype.itemsize, dtype, device)
+        medians_us = []
+        for _ in range(TRIES):
+            medians_us.append(measure_all_reduce(group, ALL_REDUCE_BYTES // dtype.itemsize, dtype, device).p50_us)
+            time.sleep(PAUSE_S)
     if rank == 0:
-        print(json.dumps(times.p50_us), flush=True)
+        print(json.dumps(min(medians_us)), flush=True)  # whatever else runs here only ever adds to it
 
 
 if __name__ == "__main__":

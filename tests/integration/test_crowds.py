@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from coordinator.embedded import embedded_coordinator
+from coordinator.text.chat_template import MAX_RENDERS_WAITING
 from layerline.async_client import AsyncClient
 from layerline.errors import OverloadedError, PromptTooLongError
 from layerline.models.card import ModelCard
@@ -110,6 +111,18 @@ async def test_a_queue_beyond_its_bound_says_when_to_come_again(
         assert f"Try again in about {refusals[0].retry_after_s} s" in str(refusals[0])
         stats = await settled(client)
         assert (stats.counts.refused, stats.counts.length, stats.pages.used) == (len(refusals), len(answers), 0)
+
+
+async def test_chats_beyond_what_is_prepared_at_once_are_told_when_to_come_again_and_counted(card: ModelCard) -> None:
+    async with client_of(card) as client:
+        asking = [
+            client.chat([{"role": "user", "content": "hi"}], max_tokens=1) for _ in range(MAX_RENDERS_WAITING + 20)
+        ]
+        answers = await asyncio.gather(*asking, return_exceptions=True)
+        refused = [answer for answer in answers if isinstance(answer, OverloadedError)]
+        assert len(refused) >= 1
+        assert all(error.retry_after_s > 0 for error in refused)
+        assert (await settled(client)).counts.refused == len(refused)
 
 
 async def test_a_request_that_can_never_fit_is_refused_with_the_numbers(card: ModelCard) -> None:

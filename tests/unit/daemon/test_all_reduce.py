@@ -37,7 +37,7 @@ def reading(device: str, kind: str) -> DeviceReading:
 
 async def measured(readings: list[DeviceReading], state: Path, measure: FakeMeasure, threads: int = 1) -> float:
     count = dict.fromkeys((reading.device for reading in readings), threads)
-    return await measured_all_reduce(readings, threads=count, state=state, measure=measure)
+    return await measured_all_reduce(readings, threads=count, cores=4, state=state, measure=measure)
 
 
 async def test_it_is_measured_once_for_the_same_devices(tmp_path: Path):
@@ -55,6 +55,13 @@ async def test_there_is_none_with_one_device_or_unlike_ones(tmp_path: Path):
     assert await measured(cpus(1), tmp_path, measure) == 0.0
     assert await measured([reading("cpu", "cpu"), reading("cuda:0", "cuda")], tmp_path, measure) == 0.0
     assert measure.measured == []
+
+
+async def test_there_is_none_where_ranks_would_wait_for_cores(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    measure = FakeMeasure()
+    assert await measured(cpus(2), tmp_path, measure, threads=3) == 0.0
+    assert measure.measured == []
+    assert "have 6 threads together and there are 4 cores" in caplog.text
 
 
 async def test_what_cannot_be_measured_is_zero(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -7,7 +7,7 @@ import psutil
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from coordinator.text.chat_template import ChatTemplate
+from coordinator.text.chat_template import RETRY_AFTER_S, ChatTemplate
 from layerline.errors import LayerlineError, ModelError, ModelUnsupportedError, OverloadedError, RequestError
 from layerline.requests import Message
 from tests.unit.text.chat_templates import CHATML, LLAMA2, SMOLLM2, TEMPLATES
@@ -150,6 +150,7 @@ async def test_more_renders_than_may_wait_are_refused(chat: ChatTemplate) -> Non
     answers = await asyncio.gather(*(chat.render([USER]) for _ in range(70)), return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, OverloadedError)]
     assert len(refused) == 6
+    assert {error.retry_after_s for error in refused} == {RETRY_AFTER_S}
     assert sum(isinstance(answer, str) for answer in answers) == 64
 
 
