@@ -51,13 +51,14 @@ class DaemonPipe:
                 data = data[os.write(self._sink, data) :]
 
     def tell_alive(self) -> None:
-        """Says so from now on, in a thread, until the pipe or the process ends."""
+        """Says so now, and from now on in a thread, until the pipe or the process ends."""
+        self.write(pipe.Alive())
 
         def run() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    self.write(pipe.Alive())
                     time.sleep(pipe.ALIVE_INTERVAL_S)
+                    self.write(pipe.Alive())
 
         threading.Thread(target=run, name="alive", daemon=True).start()
 

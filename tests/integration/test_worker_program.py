@@ -45,23 +45,23 @@ class Worker:
         await self.process.stdin.drain()
 
     async def hear(self) -> pipe.FromWorker:
-        """The next message that is no progress."""
+        """The next message that is no progress and no sign of life."""
         assert self.process.stdout is not None
         while True:
             length = pipe.length_of(await self.process.stdout.readexactly(pipe.LENGTH_BYTES))
             message = pipe.unpack(await self.process.stdout.readexactly(length))
             assert isinstance(message, pipe.FromWorker)
-            if not isinstance(message, pipe.Progress):
+            if not isinstance(message, pipe.Progress | pipe.Alive):
                 return message
 
     async def end(self) -> tuple[int, bytes, str]:
-        """Its exit code, what was left on its output and all that it logged, once its input has ended."""
+        """Its exit code, what was left on its output beside signs of life, and its log, once its input has ended."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         output, log = await self.process.communicate()
         code = self.process.returncode
         assert code is not None
-        return code, output, log.decode()
+        return code, output.replace(pipe.pack(pipe.Alive()), b""), log.decode()
 
 
 @pytest.fixture(scope="module")
