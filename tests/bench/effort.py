@@ -37,5 +37,5 @@ QUICK = Effort(
     long_prompt_tokens=256,
     longest_prompt_tokens=512,
     lead_tokens=8,
-    sleep_scale=0.03,
+    sleep_scale=0.015,
 )
