@@ -12,7 +12,6 @@ from layerline.errors import (
     LayerlineError,
     NodeDrainingError,
     NodeHeldError,
-    OverloadedError,
     ProtocolError,
     StageFailedError,
     WireVersionError,
@@ -293,11 +292,3 @@ async def test_progress_and_heartbeats_give_way_to_newer_ones_and_nothing_else_d
         Heartbeat(),
         Unloaded(command=1),
     ]
-
-
-async def test_an_outbox_that_nobody_reads_says_so():
-    outbox = Outbox()
-    for number in range(MAX_EVENTS + 1):
-        outbox.put(Unloaded(command=number))
-    with pytest.raises(OverloadedError):
-        await outbox.next()
