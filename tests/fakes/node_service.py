@@ -209,7 +209,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
             yield node_pb2.OpenModelEvent(card_chunk=chunk)
 
     @unary_handler
-    async def Hold(self, requests: Any, context: Any) -> None:  # type: ignore[override]
+    async def Hold(self, requests: Any, context: Any) -> None:  # type: ignore[override]  # a handler that writes to its context
         await self.desk.attend(_Wire(self, context), context.peer())
 
 

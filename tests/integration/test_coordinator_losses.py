@@ -105,7 +105,7 @@ async def test_a_draining_node_in_mid_answer(card: ModelCard) -> None:
     async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
         await prepared(coordinator, split("a", "b"))
         drains: list[asyncio.Task[None]] = []
-        seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]
+        seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]  # instead of its own
         nodes[0].on_step = lambda _step: drains.append(asyncio.create_task(nodes[1].desk.drain(5)))
         with pytest.raises(NodeDrainingError) as raised:
             await answer(coordinator, **LONG)
@@ -131,7 +131,7 @@ async def test_a_step_that_never_comes_back(card: ModelCard, monkeypatch: pytest
     monkeypatch.setattr(telling, "NAMING_S", 0.1)
     async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
         await prepared(coordinator, split("a", "b"))
-        seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]
+        seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]  # instead of its own
         with pytest.raises(DeadlineError, match="did not come back") as raised:
             await answer(coordinator)
         assert "a, b" in raised.value.message
@@ -147,10 +147,10 @@ async def test_a_worker_that_returns_another_step_is_named(card: ModelCard) -> N
         send = results.send
 
         async def twice(item: object) -> None:
-            await send(item)  # type: ignore[arg-type]
-            await send(item)  # type: ignore[arg-type]
+            await send(item)  # type: ignore[arg-type]  # options by name
+            await send(item)  # type: ignore[arg-type]  # options by name
 
-        results.send = twice  # type: ignore[method-assign, assignment]
+        results.send = twice  # type: ignore[method-assign, assignment]  # instead of its own
         with pytest.raises(ProtocolError, match="the step due is") as raised:
             await answer(coordinator, **LONG)
         assert raised.value.node == "b"
@@ -162,7 +162,7 @@ async def test_a_client_that_leaves_in_mid_answer_frees_its_pages(card: ModelCar
         engine = coordinator._serving._engine  # type: ignore[union-attr]  # it serves
         assert isinstance(engine, Engine)
         for count in range(5):
-            items = coordinator.generate(GenerateRequest(prompt="a", **LONG))  # type: ignore[arg-type]
+            items = coordinator.generate(GenerateRequest(prompt="a", **LONG))  # type: ignore[arg-type]  # options by name
             for _ in range(count):
                 assert isinstance(await anext(items), Piece)
             await items.aclose()
@@ -230,7 +230,7 @@ async def test_of_several_errors_the_most_telling_is_told(card: ModelCard) -> No
             StageFailedError("The worker of b was killed.", node="b"),
             NodeLostError("The connection to a is gone.", node="a"),
         ]
-        seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]
+        seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]  # instead of its own
         asking = asyncio.create_task(answer(coordinator, **LONG))
         for error in said:
             model.hear(error)

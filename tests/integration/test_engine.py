@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -34,7 +34,7 @@ class Running:
             return await drained(answer)
 
 
-def request(first: int, count: int, prompt_tokens: int = 5):  # type: ignore[no-untyped-def]
+def request(first: int, count: int, prompt_tokens: int = 5) -> Callable[[int], SequenceRequest]:
     prompt = tuple(range(first - prompt_tokens + 1, first + 1))
     return lambda number: SequenceRequest(sequence=number, token_ids=prompt, max_tokens=count)
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import socket
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from contextlib import AsyncExitStack
 
 import grpc
 import grpc.aio
@@ -21,77 +17,33 @@ from layerline.errors import (
     LayerlineError,
     ModelMismatchError,
     NodeLostError,
-    NodeUnreachableError,
     ProtocolError,
     StageFailedError,
 )
-from layerline.frames import Frame, PageRun, Sampling, Span, StepResult, TensorBytes
+from layerline.frames import StepResult
 from layerline.rpc import links, writing
-from layerline.rpc.channels import MAX_MESSAGE_BYTES, open_channel
-from layerline.rpc.convert_frames import frame_to_message, hello_to_message
+from layerline.rpc.channels import open_channel
+from layerline.rpc.convert_frames import hello_to_message
 from layerline.rpc.links import FrameSender, ResultReceiver
-from layerline.rpc.status import call_failure, error_from_detail, error_from_rpc
+from layerline.rpc.status import error_from_detail, error_from_rpc
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
 from node.worker import ring_service
-from node.worker.ring_service import ResultStream, RingService
+from node.worker.ring_service import ResultStream
 from tests.fakes.echo_stage import EchoStage
-from tests.fakes.grpc_ring import EPOCH, hello, place, served
-
-DEADLINE_S = 20.0
-FORWARD = "/layerline.rpc.v1.Ring/Forward"
-RESULTS = "/layerline.rpc.v1.Ring/Results"
-
-
-def frame(step: int, *tokens: int) -> Frame:
-    data = b"".join(token.to_bytes(4, "little") for token in tokens)
-    span = Span(sequence=1, start=0, count=len(tokens), pages=(PageRun(first=0, count=9),), sampling=Sampling())
-    tensor = TensorBytes(dtype="int32", shape=(len(tokens),), data=data)
-    return Frame(epoch=EPOCH, step=step, spans=(span,), tensor=tensor)
-
-
-class Broken:
-    """What the watcher of a frame link said."""
-
-    def __init__(self) -> None:
-        self._errors: asyncio.Queue[LayerlineError] = asyncio.Queue()
-        self.hear = self._errors.put_nowait
-
-    async def error(self) -> LayerlineError:
-        return await self._errors.get()
-
-
-@asynccontextmanager
-async def placed(stage: EchoStage | None = None) -> AsyncIterator[tuple[RingService, str]]:
-    """A worker that is the only stage of its plan."""
-    async with asyncio.timeout(DEADLINE_S), served(stage or EchoStage(last=True), "n0") as (service, address):
-        await service.take_place(place(0, 1, None))
-        yield service, address
-
-
-@asynccontextmanager
-async def both_ends(address: str) -> AsyncIterator[tuple[FrameSender, ResultReceiver, Broken]]:
-    """The coordinator's links to a stage that is the only one."""
-    async with AsyncExitStack() as stack:
-        broken = Broken()
-        results = await ResultReceiver.dial([address], hello(0), node="n0")
-        stack.push_async_callback(results.close)
-        frames = await FrameSender.dial([address], hello(0), node="n0", on_broken=broken.hear)
-        stack.push_async_callback(frames.close)
-        yield frames, results, broken
-
-
-async def works(address: str) -> None:
-    async with both_ends(address) as (frames, results, _):
-        await frames.send(frame(1, 6))
-        assert (await results.receive()).sampled[0].token_id == 7
-
-
-async def refusal(call: Any) -> LayerlineError:
-    """How a call ended that sent something by hand."""
-    with contextlib.suppress(grpc.aio.AioRpcError):
-        while await call.read() is not grpc.aio.EOF:
-            pass
-    return await call_failure(call, peer="node n0", node="n0")
+from tests.fakes.grpc_ring import hello, place, served
+from tests.fakes.worker_ring import (
+    DEADLINE_S,
+    FORWARD,
+    RESULTS,
+    Broken,
+    both_ends,
+    frame,
+    placed,
+    received_for_ever,
+    refusal,
+    send_for_ever,
+    works,
+)
 
 
 async def test_a_greeting_before_any_place_is_refused_and_does_no_harm() -> None:
@@ -204,68 +156,6 @@ async def test_results_are_the_last_stages() -> None:
             await ResultReceiver.dial([first_address], hello(0), node="n0")
 
 
-async def test_a_message_over_the_limit_ends_the_place_and_not_the_worker() -> None:
-    async with placed() as (service, address):
-        channel = grpc.aio.insecure_channel(address, options=[("grpc.max_send_message_length", -1)])
-        async with channel:
-            call = ring_pb2_grpc.RingStub(channel).Forward()
-            await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello(0))))
-            await call.read()
-            huge = frame_to_message(frame(1, 6))
-            huge.frame.tensor.data = bytes(MAX_MESSAGE_BYTES)
-            await call.write(huge)
-            assert "too large" in str(await refusal(call))
-        await service.take_place(place(0, 1, None))
-        await works(address)
-
-
-async def test_a_frame_too_large_to_send_is_named_at_the_sender() -> None:
-    async with placed() as (_, address), both_ends(address) as (frames, results, _):
-        penalised = tuple(range(1 << 22))
-        span = Span(
-            sequence=1, start=0, count=1, pages=(PageRun(first=0, count=1),), sampling=Sampling(penalised=penalised)
-        )
-        tensor = TensorBytes(dtype="int32", shape=(1,), data=bytes(4))
-        with pytest.raises(ProtocolError, match="too large to send") as raised:
-            await frames.send(Frame(epoch=EPOCH, step=1, spans=(span,), tensor=tensor))
-        assert raised.value.node == "n0"
-        await frames.send(frame(1, 6))
-        assert (await results.receive()).step == 1
-
-
-async def test_a_failure_in_the_middle_of_sending_is_still_named_at_the_sender() -> None:
-    for fails_at in range(2, 6):
-        async with (
-            placed(EchoStage(last=True, fails_at=fails_at)) as (_, address),
-            both_ends(address) as (frames, _, broken),
-        ):
-            with pytest.raises(StageFailedError, match="out of memory"):
-                await _send_for_ever(frames, *range(2000))
-            assert isinstance(await broken.error(), StageFailedError)
-
-
-async def test_a_connection_that_ends_in_the_middle_of_sending_is_a_lost_node() -> None:
-    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as worker:
-        service, address = await worker.enter_async_context(served(EchoStage(last=True), "n0"))
-        await service.take_place(place(0, 1, None))
-        async with both_ends(address) as (frames, _, _):
-            sending = asyncio.create_task(_send_for_ever(frames, 6))
-            await asyncio.sleep(0)
-            await worker.aclose()
-            with pytest.raises(NodeLostError):
-                await sending
-
-
-async def _received_for_ever(results: ResultReceiver) -> None:
-    while await results.receive():
-        pass
-
-
-async def _send_for_ever(frames: FrameSender, *tokens: int) -> None:
-    for step in itertools.count(2):
-        await frames.send(frame(step, *tokens))
-
-
 async def test_junk_bytes_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     async with placed() as (_, address), open_channel(address) as channel:
         for junk in (b"", b"\xff" * 9, b"\x0a\x03abc", b"\x12\x00" * 5):
@@ -293,25 +183,6 @@ def test_fuzzed_messages_after_a_good_hello_end_in_a_protocol_error(messages: li
             return error_from_detail(ring_pb2.Accepted.FromString(await last_word).error)
 
     assert isinstance(asyncio.run(exchange()), ProtocolError)
-
-
-async def test_an_address_of_no_ring_is_told_from_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "DIAL_ALL_DEADLINE_S", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(NodeUnreachableError) as raised:
-            await FrameSender.dial([address, "127.0.0.1:9"], hello(0), node="n0", on_broken=lambda _: None)
-    assert f"{address}: no answer in 0.1 s" in str(raised.value)
-    assert "127.0.0.1:9: " in str(raised.value)
-    assert raised.value.node == "n0"
-
-
-async def test_the_second_address_is_used_if_nobody_is_at_the_first() -> None:
-    async with placed() as (_, address):
-        frames = await FrameSender.dial(["127.0.0.1:9", address], hello(0), node="n0", on_broken=lambda _: None)
-        assert frames.address == address
-        await frames.close()
-        await frames.close()
 
 
 async def test_another_model_is_named_from_both_sides() -> None:
@@ -350,9 +221,9 @@ async def test_a_place_taken_away_in_the_moment_it_is_greeted_is_told() -> None:
         for _ in range(100):
             results = await ResultReceiver.dial([address], hello(0), node="n0")
             frames = await _frames_to(address)
-            broken = asyncio.create_task(_send_for_ever(frames, 6))
+            broken = asyncio.create_task(send_for_ever(frames, 6))
             await service.take_place(place(0, 1, None))
-            for ends in (_received_for_ever(results), broken):
+            for ends in (received_for_ever(results), broken):
                 with pytest.raises(NodeLostError):
                     await ends
             await frames.close()
@@ -367,7 +238,7 @@ async def test_a_coordinator_that_leaves_in_mid_answer_is_no_fault(
         for read in range(6):
             frames = await _frames_to(address)
             results = await ResultReceiver.dial([address], hello(0), node="n0")
-            sending = asyncio.create_task(_send_for_ever(frames, *range(300)))
+            sending = asyncio.create_task(send_for_ever(frames, *range(300)))
             for _ in range(read):
                 await results.receive()
             closing = [frames.close(), results.close()]

@@ -34,7 +34,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredModel:
 def changed(stored: StoredModel, name: str, **changes: object) -> StoredModel:
     """The model with a card that has the tensor `name` otherwise, or not at all."""
     tensors = tuple(
-        dataclasses.replace(entry, **changes) if entry.name == name else entry  # type: ignore[arg-type]
+        dataclasses.replace(entry, **changes) if entry.name == name else entry  # type: ignore[arg-type]  # fields by name
         for entry in stored.card.tensors
         if changes or entry.name != name
     )

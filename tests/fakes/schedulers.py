@@ -1,0 +1,45 @@
+"""Small schedulers, requests for them, and what their steps say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.scheduling.capacity import Capacity
+from coordinator.scheduling.scheduler import Scheduler
+from coordinator.scheduling.sequence import SequenceRequest
+from coordinator.scheduling.step import Step
+from layerline.frames import SampledToken, StepResult
+
+CAPACITY: dict[str, int] = {
+    "pages": 64,
+    "page_tokens": 4,
+    "max_rows": 16,
+    "chunk_tokens": 8,
+    "context_tokens": 100,
+    "max_in_flight": 2,
+    "max_waiting": 8,
+    "open_ended_tokens": 8,
+}
+
+
+def scheduler(**changes: int) -> Scheduler:
+    return Scheduler(Capacity(**(CAPACITY | changes)))
+
+
+def request(sequence: int, prompt_tokens: int, max_tokens: int = 4, **fields: Any) -> SequenceRequest:
+    """A prompt that has no token in common with those of other sequences."""
+    token_ids = tuple(range(100 * sequence, 100 * sequence + prompt_tokens))
+    return SequenceRequest(sequence=sequence, token_ids=token_ids, max_tokens=max_tokens, **fields)
+
+
+def issued(step: Step | None) -> list[tuple[int, int, int, bool]]:
+    """(sequence, start, count, whether a token is drawn) of each span."""
+    assert step is not None
+    return [(span.sequence, span.start, span.count, span.sampling is not None) for span in step.spans]
+
+
+def result(step: Step | None, **tokens: int) -> StepResult:
+    """The step's result; `_2=7` gives token 7 to sequence 2."""
+    assert step is not None
+    sampled = tuple(SampledToken(sequence=int(name[1:]), token_id=token) for name, token in tokens.items())
+    return StepResult(epoch=1, step=step.number, sampled=sampled)
