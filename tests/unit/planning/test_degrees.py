@@ -241,11 +241,14 @@ def test_every_rank_fits_its_own_device(
         made = plan(*nodes, spec=spec, tensor_parallel=asked)
     except PlanDoesNotFitError:
         return
-    except PlanInvalidError:
-        assert max(len(each.devices) for each in nodes) < asked
+    except PlanInvalidError as refused:
+        if "cannot be followed" in refused.message:  # the model fits, but no stage would span so many
+            assert plan(*nodes, spec=spec).stages
+        else:
+            assert max(len(each.devices) for each in nodes) < asked
         return
     assert len({stage.spec.pages for stage in made.stages}) == 1
-    assert not asked or max(count for _, count in degrees(made)) <= asked
+    assert not asked or max(count for _, count in degrees(made)) == asked
     for stage in made.stages:
         (owner,) = [each for each in nodes if each.node_id == stage.node_id]
         budgets = {each.device: each.budget_bytes for each in owner.devices}
