@@ -56,7 +56,8 @@ def _period_lines(period: PeriodStats) -> Iterator[str]:
 
 
 def _state_lines(report: StatsReport) -> Iterator[str]:
-    sequences = ", ".join(f"{count} {state}" for state, count in asdict(report.sequences).items())
+    states = {"queued" if state == "waiting" else state: count for state, count in asdict(report.sequences).items()}
+    sequences = ", ".join(f"{count} {state}" for state, count in states.items())
     ended = ", ".join(f"{count} {reason}" for reason, count in asdict(report.counts).items())
     pages = report.pages
     yield f"sequences now: {sequences}; {report.steps_in_flight} steps in flight"

@@ -64,7 +64,7 @@ def test_requests_are_a_table_and_what_is_not_yet_is_left_empty(address: str) ->
 def test_the_rest_is_in_lines(address: str) -> None:
     told = lines(run(address))
     assert "between tokens: 125 ms (p50 125 ms, p99 125 ms)" in told
-    assert "sequences now: 0 waiting, 1 prefilling, 4 decoding, 0 leaving; 2 steps in flight" in told
+    assert "sequences now: 0 queued, 1 prefilling, 4 decoding, 0 leaving; 2 steps in flight" in told
     pages = "pages now: 50 used, 20 cached, 30 free; since start 250 of 1000 tokens were cached (25%), 2 preemptions"
     assert pages in told
     assert "requests since start: 5 stop, 4 length, 3 cancelled, 2 failed, 1 refused" in told
