@@ -21,9 +21,10 @@ from tests.fakes.tiny_models import Rows, StoredModel, chunks, logits_of, refere
 
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 QWEN = "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf"
-CAPITAL = (1, 9690, 198, 2683, 359, 253, 5356, 11173, 30, 2, 198, 1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47)
-CAPITAL += (2, 198, 1, 520, 9531, 198)
-PARIS = [504, 3575, 282, 4649, 314, 7042, 30, 2]
+# The capital of Germany, as SmolLM2's own template asks for it: at each token the next best is 0.66 behind or more.
+CAPITAL = (1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182)
+CAPITAL += (2, 198, 1, 4093, 198, 1780, 314, 260, 3575, 282, 4521, 47, 2, 198, 1, 520, 9531, 198)
+BERLIN = [504, 3575, 282, 4521, 314, 11452, 30, 2]
 ADD = (151644, 8948, 198, 2610, 525, 264, 10950, 17847, 13, 151645, 198, 151644, 872, 198, 7985, 264, 13027, 729, 429)
 ADD += (11367, 1378, 5109, 13, 151645, 198, 151644, 77091, 198)
 ADDING = [8420, 594, 264, 4285, 13027, 729, 429, 11367, 1378, 5109, 1447, 73594, 12669, 198, 750, 912]
@@ -91,8 +92,8 @@ def llama_of(stored: StoredModel) -> LlamaForCausalLM:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_capital_of_france(smollm2: StoredModel, dtype: str) -> None:
-    assert smollm2.chain(2, dtype=dtype, page_tokens=16).greedy(CAPITAL, 8) == PARIS
+def test_the_capital_of_germany(smollm2: StoredModel, dtype: str) -> None:
+    assert smollm2.chain(2, dtype=dtype, page_tokens=16).greedy(CAPITAL, 8) == BERLIN
 
 
 def test_smollm2_is_that_of_transformers(smollm2: StoredModel) -> None:

@@ -9,16 +9,19 @@ from tests.lab.machine import Machine
 from tests.lab.process import Finished, Process
 
 MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
-QUESTION = "What is the capital of France?"
-ANSWER = "The capital of France is Paris."
-SYSTEM = "You are a helpful assistant."
+# At each token of the answer the next best is 0.66 behind or more, so that no machine's rounding takes another one.
+QUESTION = "What is the capital of Germany?"
+ANSWER = "The capital of Germany is Berlin."
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+MOST_TOKENS = 64  # a wrong answer may go on for ever
 ANSWER_DEADLINE_S = 60.0
 BEGIN_DEADLINE_S = 40.0
 
 
 def ask(machine: Machine, *options: str, text: str = QUESTION, model: str = MODEL) -> Finished:
     """`layerline prompt` to its end, by default a question whose answer is known."""
-    words = ["layerline", "prompt", text, "--model", model, "--system", SYSTEM, "--json", *options]
+    words = ["layerline", "prompt", text, "--model", model, "--system", SYSTEM, "--json"]
+    words += ["--max-tokens", str(MOST_TOKENS), *options]
     return machine.run(words, deadline_s=ANSWER_DEADLINE_S)
 
 

@@ -40,7 +40,7 @@ SCRAPE = f"""
 from urllib.request import urlopen
 print(urlopen("http://{METRICS}/metrics", timeout=5).read().decode())
 """
-CHAT = 'printf "%s\\n" "What is the capital of France?" "And of Italy?" | layerline chat --model "$1"'
+CHAT = f'printf "%s\\n" "{QUESTION}" "And of Italy?" | layerline chat --max-tokens 64 --model "$1"'
 
 
 @pytest.fixture(scope="module")
