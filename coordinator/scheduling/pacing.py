@@ -13,12 +13,10 @@ never ends: if steps now have many more or fewer decode rows than those that wer
 long last, a step goes without prompt rows to measure one. Not more often, as the steps behind it, longer than it, make
 one gap of each answer longer than the others.
 
-While nobody decodes. Prompt rows that cost W together, in M steps of equal time that each cost a beside their rows,
-are through K stages after (M + K-1) (a + W/M); that is least for M = sqrt((K-1) W / a). Equal in time, not in rows:
-through stages that are alike, steps take as long as all of them at one stage and the longest once more for each
-other stage, and a row costs more the more it sees (`chunk_cost`). So what is left to send is divided anew for each
-step. With one stage the whole step is used. A step is kept below STEP_US, so that who comes next does not wait long,
-nor ever for a step past its deadline.
+While nobody decodes. Chunks of c rows bring P rows through K stages in (P/c + K-1) (a + bc), where a is what any
+step takes and b what a row does (see `chunk_cost`); that is least for c = sqrt(P a / ((K-1) b)). With one stage the
+whole step is used. A step is kept below STEP_US, so that who comes next does not wait long, nor ever for a step past
+its deadline.
 
 Knows no clock, no sequence and no page.
 """
@@ -27,21 +25,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from coordinator.scheduling.average import Average
-from coordinator.scheduling.chunk_cost import Chunk, ChunkCost, Cost
+from coordinator.scheduling.chunk_cost import ChunkCost
 from layerline.frames import StageTiming
 
 GAP_GROWTH = 2.0  # of the 2.5 that an answer's gaps may grow; the rest is for what varies
 LEAST_ROWS = 4  # a prompt goes on by as many, whatever a row costs
-FIRST_ROWS = 64  # before so many have told what a row costs; 512 could take minutes on a slow machine
-LEAP = 4  # times the most rows that a step ever had: what fewer rows tell of many is not to be relied on
+FIRST_ROWS = 64  # before anything is known of what a row costs; 512 could take minutes on a slow machine
 FIRST_ROWS_BESIDE_DECODES = 16
 WHOLE_ROWS = 16  # chunks of prompts alone are a multiple of this, as matrix kernels like it
 UNKNOWN_FIXED_ROWS = 16.0  # a / b before it is known
 LEAST_FIXED_ROWS = 4.0  # for what a step costs beside its computing
-UNEVEN = 0.25  # of a step: what the last one may be longer rather than make one more
 STALE_STEPS = 64  # the least between two measurements for their own sake
 STALE_ROWS_RATIO = 1.5
 OLD_STEPS = 1024  # the most between two measurements
@@ -59,27 +54,24 @@ class Pace:
         self._added_rows = Average()
         self._chunk_cost = ChunkCost()
         self._proven_rows = 0  # that a step lately had; more than twice as many would be a leap in the dark
-        self._largest_rows = 0  # that any step had
         self._since_decode = 0  # steps with both kinds of rows since one without prompt rows
 
-    def learn(self, timings: Sequence[StageTiming], *, decode_rows: int, prompt: Chunk) -> None:
+    def learn(self, timings: Sequence[StageTiming], *, decode_rows: int, prompt_rows: int) -> None:
         """Takes in the times of a step that has come back."""
         if not timings:
             return
         times_us = [timing.compute_us for timing in timings]
-        if prompt.rows == 0:
-            self._chunk_cost.bound(max(times_us))
+        if prompt_rows == 0:
             self._decode_us.add(max(times_us))
             self._decode_way_us.add(sum(times_us))
             self._decode_rows.add(decode_rows)
             self._since_decode = 0
             return
         if decode_rows == 0:
-            self._chunk_cost.learn(prompt, max(times_us))
+            self._chunk_cost.learn(prompt_rows, max(times_us))
         self._added_us.add(max(times_us) - self._decode_us.value)
-        self._added_rows.add(prompt.rows)
-        self._proven_rows = max(prompt.rows, self._proven_rows // 2)
-        self._largest_rows = max(prompt.rows, self._largest_rows)
+        self._added_rows.add(prompt_rows)
+        self._proven_rows = max(prompt_rows, self._proven_rows // 2)
         self._since_decode += decode_rows > 0
 
     def rows_beside_decodes(self, decoding: int, steps: int) -> int:
@@ -93,29 +85,20 @@ class Pace:
         rows = (GAP_GROWTH * round_us / steps - self._decode_us.value) / row_us
         return max(LEAST_ROWS, int(min(rows, 2 * self._proven_rows)))
 
-    def rows_alone(self, whole: Chunk, left: Chunk, start: int, steps: int) -> int:
-        """The best prompt rows of a step while nobody decodes.
-
-        `whole` is what is to be prefilled in all, `left` what of it has not been sent, `start` the position of the next
-        row of the oldest prompt.
-        """
-        cost = self._cost()
-        if cost is None or self._largest_rows < FIRST_ROWS:
-            return FIRST_ROWS
-        step_us, steps_left = float(STEP_US), math.inf
+    def rows_alone(self, prompt_tokens: int, steps: int) -> int:
+        """The best prompt rows of a step while nobody decodes and `prompt_tokens` are to be prefilled in all."""
+        row_us = self._row_us()
+        rows = STEP_US / row_us if row_us else FIRST_ROWS
         if steps > 1:
-            step_us = min(step_us, math.sqrt(cost.rows_us(whole) * cost.step_us / (steps - 1)))
-            steps_left = max(1, math.ceil(cost.rows_us(left) / step_us - UNEVEN))
-            step_us = cost.rows_us(left) / steps_left
-        rows = max(1, int(cost.rows_within(step_us, start) / WHOLE_ROWS + 0.5)) * WHOLE_ROWS
-        return min(left.rows if steps_left == 1 else rows, LEAP * self._largest_rows)
+            rows = min(rows, math.sqrt(prompt_tokens * self._fixed_rows(row_us) / (steps - 1)))
+        return max(1, int(rows / WHOLE_ROWS + 0.5)) * WHOLE_ROWS
 
-    def _cost(self) -> Cost | None:
-        """What a step of prompt rows costs; of equal steps, what a decode step costs stands for what any costs."""
-        cost, row_us = self._chunk_cost.cost, self._row_us()
-        if cost is None and row_us:
-            cost = Cost(self._decode_us.value or UNKNOWN_FIXED_ROWS * row_us, row_us)
-        return cost and replace(cost, step_us=max(cost.step_us, LEAST_FIXED_ROWS * cost.row_us))
+    def _fixed_rows(self, row_us: float) -> float:
+        """As many rows as cost what any step does; of equal steps, what a decode step costs stands for that."""
+        fixed_rows = self._chunk_cost.fixed_rows
+        if fixed_rows is None and row_us and self._decode_us.value:
+            fixed_rows = self._decode_us.value / row_us
+        return UNKNOWN_FIXED_ROWS if fixed_rows is None else max(LEAST_FIXED_ROWS, fixed_rows)
 
     def _is_stale(self, decode_rows: float) -> bool:
         """Whether the time of a decode step is to be measured anew, now that such have `decode_rows`."""

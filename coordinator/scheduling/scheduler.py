@@ -175,7 +175,8 @@ class Scheduler:
     def _take_prompt_chunks(self, decoding: int, decode_rows: int) -> list[tuple[Span, list[int]]]:
         """Chunks of the prompts whose turn it is."""
         chunks = []
-        rows = self._tempo.prompt_rows(decoding, self._prefilling.values(), decode_rows=decode_rows)
+        prompt_tokens = sum(sequence.rows_since_admission for sequence in self._prefilling.values())
+        rows = self._tempo.prompt_rows(decoding, prompt_tokens=prompt_tokens, decode_rows=decode_rows)
         for sequence, share in share_rows(self._prefilling.values(), rows):
             if sequence.id not in self._prefilling or not self._has_page(sequence):
                 continue

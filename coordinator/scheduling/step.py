@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from coordinator.scheduling.chunk_cost import Chunk
 from layerline.errors import ProtocolError
 from layerline.frames import Frame, Span, StepResult, TensorBytes
 
@@ -26,11 +25,6 @@ class Step:
     def prompt_rows(self) -> int:
         """Rows of prompts, and of logs that are computed again."""
         return len(self.token_ids) - self.decode_rows
-
-    @property
-    def prompt_chunk(self) -> Chunk:
-        """The same rows, with what they see."""
-        return Chunk.joined(Chunk.of(span.start, span.count) for span in self.spans[self.decode_rows :])
 
     def sampled_sequences(self) -> frozenset[int]:
         """The sequences that a token is to be drawn for."""

@@ -1,17 +1,13 @@
 """How many: steps in flight, decode rows and prompt rows of a step. Whose rows they are is the scheduler's matter.
 
-Owns what is learned from the times that results report. Changes no sequence and knows no page.
+Owns what is learned from the times that results report. Knows numbers only, no sequence and no page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.chunk_cost import Chunk
 from coordinator.scheduling.flight import Flight
 from coordinator.scheduling.pacing import Pace
-from coordinator.scheduling.sequence import Sequence
 from coordinator.scheduling.step import Step
 from coordinator.scheduling.turnover import Turnover
 from layerline.frames import StepResult
@@ -28,7 +24,7 @@ class Tempo:
 
     def learn(self, step: Step, result: StepResult, took_us: float) -> None:
         """Takes in the result of a step that was back after `took_us`, 0 if that was not measured."""
-        self._pace.learn(result.timings, decode_rows=step.decode_rows, prompt=step.prompt_chunk)
+        self._pace.learn(result.timings, decode_rows=step.decode_rows, prompt_rows=step.prompt_rows)
         self.turnover.work(result.timings)
         if took_us and step.prompt_rows == 0:
             self._flight.learn(result.timings, took_us)
@@ -51,18 +47,10 @@ class Tempo:
         kept = min(self._capacity.chunk_tokens, self._capacity.max_rows // 4) if prefilling else 0
         return min(share, self._capacity.max_rows - kept)
 
-    def prompt_rows(self, decoding: int, prefilling: Iterable[Sequence], *, decode_rows: int) -> int:
-        """Prompt rows of a step with `decode_rows`, while these prompts are being prefilled."""
+    def prompt_rows(self, decoding: int, *, prompt_tokens: int, decode_rows: int) -> int:
+        """Prompt rows of a step with `decode_rows`, when `prompt_tokens` are being prefilled in all."""
         if decoding:
             rows = self._pace.rows_beside_decodes(decoding, self._flight.steps)
         else:
-            rows = self._rows_alone(tuple(prefilling))
+            rows = self._pace.rows_alone(prompt_tokens, self._flight.steps)
         return min(rows, self._capacity.chunk_tokens, self._capacity.max_rows - decode_rows)
-
-    def _rows_alone(self, prefilling: tuple[Sequence, ...]) -> int:
-        if not prefilling:
-            return 0
-        whole = Chunk.joined(Chunk.of(prompt.cached, prompt.rows_since_admission) for prompt in prefilling)
-        left = Chunk.joined(Chunk.of(prompt.issued, prompt.rows_to_issue) for prompt in prefilling)
-        start = min(prefilling, key=lambda prompt: prompt.arrival).issued
-        return self._pace.rows_alone(whole, left, start, self._flight.steps)

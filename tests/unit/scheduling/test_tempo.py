@@ -7,7 +7,6 @@ import statistics
 import pytest
 
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.chunk_cost import Chunk, Cost
 from coordinator.scheduling.flight import Flight, steps_in_flight
 from coordinator.scheduling.pacing import LEAST_ROWS, Pace
 from coordinator.scheduling.scheduler import Scheduler
@@ -44,12 +43,6 @@ def pipeline(stages: int, whole: StageCost, *, hop_us: int = 300, max_rows: int 
     return TimedPipeline(Scheduler(capacity), [part] * stages, hop_us=hop_us)
 
 
-def rows_alone(pace: Pace, prompt_tokens: int, steps: int) -> int:
-    """The rows of the first step of such a prompt."""
-    whole = Chunk.of(0, prompt_tokens)
-    return pace.rows_alone(whole, whole, 0, steps)
-
-
 @pytest.mark.parametrize(
     ("stage_times_us", "hop_us", "steps"),
     [
@@ -79,93 +72,55 @@ def test_the_least_travel_ever_seen_is_what_links_take() -> None:
 
 def test_before_anything_is_known_chunks_are_small() -> None:
     pace = Pace()
-    assert rows_alone(pace, 100_000, 1) == 64
+    assert pace.rows_alone(100_000, 1) == 64
     assert pace.rows_beside_decodes(3, 2) == 16
 
 
 def test_without_timings_nothing_is_learned() -> None:
     pace = Pace()
-    pace.learn((), decode_rows=1, prompt=Chunk(500))
+    pace.learn((), decode_rows=1, prompt_rows=500)
     assert pace.rows_beside_decodes(3, 2) == 16
 
 
 def test_a_chunk_doubles_a_step_and_no_more() -> None:
     pace = Pace()
-    pace.learn(timings(30_000, 20_000), decode_rows=4, prompt=Chunk(0))
-    pace.learn(timings(80_000, 70_000), decode_rows=4, prompt=Chunk(10))  # 5 ms a row
+    pace.learn(timings(30_000, 20_000), decode_rows=4, prompt_rows=0)
+    pace.learn(timings(80_000, 70_000), decode_rows=4, prompt_rows=10)  # 5 ms a row
     assert pace.rows_beside_decodes(8, 2) == 6
     assert pace.rows_beside_decodes(1, 2) == LEAST_ROWS, "a round was 50 ms, and is now two steps of 30 and the chunks"
 
 
 def test_chunks_grow_no_faster_than_twofold() -> None:
     pace = Pace()
-    pace.learn(timings(30_000), decode_rows=1, prompt=Chunk(0))
-    pace.learn(timings(30_000), decode_rows=1, prompt=Chunk(10))
+    pace.learn(timings(30_000), decode_rows=1, prompt_rows=0)
+    pace.learn(timings(30_000), decode_rows=1, prompt_rows=10)
     assert pace.rows_beside_decodes(1, 1) == 20
 
 
 def test_slow_rows_still_go_on() -> None:
     pace = Pace()
-    pace.learn(timings(10), decode_rows=1, prompt=Chunk(0))
-    pace.learn(timings(100_000), decode_rows=1, prompt=Chunk(1))
+    pace.learn(timings(10), decode_rows=1, prompt_rows=0)
+    pace.learn(timings(100_000), decode_rows=1, prompt_rows=1)
     assert pace.rows_beside_decodes(1, 1) == LEAST_ROWS
 
 
 def test_chunks_of_a_prompt_alone_fill_the_pipeline_within_a_second_a_step() -> None:
     pace = Pace()
-    pace.learn(timings(30_000, 30_000), decode_rows=1, prompt=Chunk())
-    pace.learn(timings(350_000, 350_000), decode_rows=0, prompt=Chunk(64))  # 5 ms a row; any step takes as 6 rows
-    assert rows_alone(pace, 2048, 1) == 208, "one stage: a second's worth"
-    assert rows_alone(pace, 2048, 2) == 112, "the root of 2048 x 6"
-    assert rows_alone(pace, 5, 2) == 5, "no more than there are"
-
-
-def test_what_few_rows_tell_is_not_relied_on_for_many() -> None:
-    pace = Pace()
-    pace.learn(timings(60_000, 60_000), decode_rows=1, prompt=Chunk())
-    pace.learn(timings(90_000, 90_000), decode_rows=0, prompt=Chunk(4))
-    assert rows_alone(pace, 2048, 2) == 64, "a disturbance, perhaps"
-    pace.learn(timings(60_100, 60_100), decode_rows=0, prompt=Chunk(64))
-    assert rows_alone(pace, 2048, 2) == 256, "rows seem to cost nothing"
-
-
-def test_the_last_step_is_neither_tiny_nor_huge() -> None:
-    pace = Pace()
-    pace.learn(timings(30_000, 30_000), decode_rows=1, prompt=Chunk())
-    pace.learn(timings(350_000, 350_000), decode_rows=0, prompt=Chunk(64))
-    whole, left, sizes = Chunk.of(0, 2048), 2048, []
-    while left:
-        sizes.append(min(left, pace.rows_alone(whole, Chunk.of(2048 - left, left), 2048 - left, 2)))
-        left -= sizes[-1]
-    assert max(sizes) <= 1.3 * min(sizes)
-
-
-@pytest.mark.parametrize("seen_us", [0.0, 0.2, 1.0])
-def test_chunks_of_a_prompt_alone_take_equally_long(seen_us: float) -> None:
-    cost = Cost(step_us=40_000, row_us=1_000, seen_us=seen_us)
-    pace = Pace()
-    pace.learn(timings(40_000, 40_000), decode_rows=1, prompt=Chunk())
-    for chunk in (Chunk.of(0, 64), Chunk.of(64, 256), Chunk.of(320, 128), Chunk.of(448, 128), Chunk.of(0, 256)):
-        us = int(cost.step_us + cost.rows_us(chunk))
-        pace.learn(timings(us, us), decode_rows=0, prompt=chunk)
-    whole, start, times_us = Chunk.of(0, 4096), 0, []
-    while start < 4096:
-        rows = min(4096 - start, pace.rows_alone(whole, Chunk.of(start, 4096 - start), start, 2))
-        times_us.append(cost.step_us + cost.rows_us(Chunk.of(start, rows)))
-        start += rows
-    assert max(times_us) <= 1.15 * statistics.mean(times_us)
-    best_steps = (cost.rows_us(whole) / cost.step_us) ** 0.5
-    assert len(times_us) == pytest.approx(best_steps, abs=1.5)
+    pace.learn(timings(30_000, 30_000), decode_rows=1, prompt_rows=0)
+    pace.learn(timings(350_000, 350_000), decode_rows=0, prompt_rows=64)  # 5 ms a row; any step takes as 6 rows
+    assert pace.rows_alone(2048, 1) == 208, "one stage: a second's worth"
+    assert pace.rows_alone(2048, 2) == 112, "the root of 2048 x 6"
+    assert pace.rows_alone(20, 2) == 16
 
 
 def test_a_load_that_has_changed_is_measured_anew() -> None:
     pace = Pace()
-    pace.learn(timings(30_000), decode_rows=1, prompt=Chunk(0))
+    pace.learn(timings(30_000), decode_rows=1, prompt_rows=0)
     for _ in range(64):
-        pace.learn(timings(200_000), decode_rows=32, prompt=Chunk(8))
+        pace.learn(timings(200_000), decode_rows=32, prompt_rows=8)
     assert pace.rows_beside_decodes(1, 1) > 0
     assert pace.rows_beside_decodes(32, 1) == 0
-    pace.learn(timings(100_000), decode_rows=32, prompt=Chunk(0))
+    pace.learn(timings(100_000), decode_rows=32, prompt_rows=0)
     assert pace.rows_beside_decodes(32, 1) > 0
 
 
