@@ -123,7 +123,8 @@ class ChatTemplate:
             return
         if child.returncode is None:
             child.kill()
-        await child.wait()
+        await child.communicate()
+        await asyncio.sleep(0)  # asyncio closes its transport now; one that outlives the event loop complains
 
 
 def _error(kind: str, reason: str) -> LayerlineError:

@@ -37,11 +37,6 @@ class Finding:
         if not (self.coordinator or self.nodes or self.mdns):
             raise UsageError("--no-mdns leaves nothing to look at.", remedy="Name a --node or a --coordinator.")
 
-    @property
-    def searches(self) -> bool:
-        """Whether a coordinator is looked for; who names nodes means to use them without one."""
-        return self.mdns and not (self.coordinator or self.nodes)
-
 
 class _Number(click.FloatRange):
     """A number in a range, which "nan" is not, though it passes every comparison."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence, Set
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -13,13 +13,12 @@ from coordinator.settings import CoordinatorSettings
 from layerline.async_client import AsyncClient
 from layerline.cli.options import Finding
 from layerline.coordinator_search import search_coordinators
-from layerline.errors import LayerlineError, NoCoordinatorError, WireVersionError
+from layerline.errors import NoCoordinatorError, WireVersionError
 from layerline.mdns import CoordinatorAdvert
 
 # What was answered to somebody within the last second is answered anew only a second later. Every command without a
 # coordinator waits for so long, though its own one looks for nodes meanwhile.
-SEARCH_TIMEOUT_S = 1.5
-LATE_SEARCH_TIMEOUT_S = 3.0  # again, where a node is held by a coordinator that did not answer: it is there
+SEARCH_TIMEOUT_S = 2.0
 GGUF_SUFFIX = ".gguf"
 
 
@@ -43,16 +42,12 @@ async def open_session(finding: Finding, model: str = "") -> AsyncIterator[Sessi
 
 
 async def _found_or_own(stack: AsyncExitStack, finding: Finding, model: str) -> Session:
-    searching = asyncio.create_task(_search(finding, model, SEARCH_TIMEOUT_S))
+    searching = asyncio.create_task(_search(finding, model))
     stack.callback(searching.cancel)
     async with AsyncExitStack() as own:
         settings = CoordinatorSettings(nodes=finding.nodes, mdns=finding.mdns)
         address = await own.enter_async_context(embedded_coordinator(settings))
-        adverts = await searching
-        suitable = choose(adverts, model)
-        if finding.searches and not suitable and await _holders(address) - {advert.name for advert in adverts}:
-            suitable = choose(await _search(finding, model, LATE_SEARCH_TIMEOUT_S), model)
-        for advert in suitable:
+        for advert in await searching:
             try:
                 client = await stack.enter_async_context(AsyncClient(advert.addresses))
             except (NoCoordinatorError, WireVersionError):  # its advert outlived it
@@ -62,20 +57,11 @@ async def _found_or_own(stack: AsyncExitStack, finding: Finding, model: str) -> 
     return Session(client=await stack.enter_async_context(AsyncClient(address)), model=model)
 
 
-async def _search(finding: Finding, model: str, timeout_s: float) -> Sequence[CoordinatorAdvert]:
-    if not finding.searches:
+async def _search(finding: Finding, model: str) -> Sequence[CoordinatorAdvert]:
+    if not finding.mdns or finding.nodes:  # who names nodes means to use them here
         return ()
-    return (await search_coordinators(timeout_s, lambda advert: not model or serves(advert.model, model))).speakable()
-
-
-async def _holders(address: str) -> Set[str]:
-    """The names of the coordinators that hold nodes which the one at `address` has found."""
-    async with AsyncClient(address) as client:
-        try:
-            nodes = (await client.nodes()).nodes
-        except LayerlineError:  # it will be said where it matters
-            return set()
-    return {node.facts.held_by.coordinator for node in nodes if node.facts and node.facts.held_by}
+    found = await search_coordinators(SEARCH_TIMEOUT_S, lambda advert: not model or serves(advert.model, model))
+    return choose(found.speakable(), model)
 
 
 def choose(adverts: Sequence[CoordinatorAdvert], model: str) -> Sequence[CoordinatorAdvert]:

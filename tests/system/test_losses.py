@@ -97,6 +97,6 @@ def assert_lost(prompt: Process, name: str) -> Finished:
     finished = prompt.wait(deadline_s=LOST_DEADLINE_S)
     assert finished.exit_code == 6, finished.stderr
     complaint = finished.stderr.splitlines()[-1].casefold()
-    assert f"node {name}" in complaint
+    assert f"node {name}" in complaint, finished.stderr
     assert "Traceback" not in finished.stderr
     return finished

@@ -14,12 +14,10 @@ from layerline.cli import session
 from layerline.cli.options import Finding
 from layerline.cli.session import choose, open_session, serves, shared_name
 from layerline.coordinator_search import Found
-from layerline.errors import LayerlineError, NodeLostError, UsageError
-from layerline.facts import Holder
+from layerline.errors import UsageError
 from layerline.mdns import CoordinatorAdvert
-from layerline.reports import NodesReport
 from layerline.version import WIRE_VERSION
-from tests.fakes.coordinator_service import NODES, FakeCoordinator, serving
+from tests.fakes.coordinator_service import FakeCoordinator, serving
 
 
 def advert(name: str, model: str, address: str = "127.0.0.1:1") -> CoordinatorAdvert:
@@ -31,21 +29,18 @@ class Surroundings:
 
     def __init__(self) -> None:
         self.adverts: list[CoordinatorAdvert] = []
-        self.late_adverts: list[CoordinatorAdvert] = []  # that only a second search finds
-        self.nodes: NodesReport | LayerlineError = NODES
         self.searches = 0
         self.own: list[CoordinatorSettings] = []
         self.own_running = 0
 
     async def search(self, timeout_s: float, enough: Callable[[CoordinatorAdvert], bool]) -> Found:
         self.searches += 1
-        found = self.adverts if self.searches == 1 else [*self.adverts, *self.late_adverts]
-        return Found(adverts=tuple(found), searched=())
+        return Found(adverts=tuple(self.adverts), searched=())
 
     @asynccontextmanager
     async def embedded(self, settings: CoordinatorSettings) -> AsyncIterator[str]:
         self.own.append(settings)
-        fake = FakeCoordinator(nodes=self.nodes)
+        fake = FakeCoordinator()
         fake.facts = replace(fake.facts, name="own")
         with serving(fake) as address:
             self.own_running += 1
@@ -92,37 +87,6 @@ async def test_one_found_with_another_model_is_passed_over(around: Surroundings)
 async def test_an_advert_that_outlived_its_coordinator_is_passed_over(around: Surroundings) -> None:
     around.adverts = [advert("dead", "tiny")]
     assert await answering(Finding(), "tiny") == "own"
-
-
-def held(by: str) -> NodesReport:
-    """The nodes of the fake coordinator, the first of them held by another one."""
-    first, *others = NODES.nodes
-    assert first.facts is not None
-    facts = replace(first.facts, held_by=Holder(coordinator=by, address="10.0.0.9:5"))
-    return replace(NODES, nodes=(replace(first, facts=facts), *others))
-
-
-async def test_where_a_node_is_held_its_coordinator_is_looked_for_again(around: Surroundings) -> None:
-    around.nodes = held("attic")
-    with serving(FakeCoordinator()) as address:
-        around.late_adverts = [advert("attic", "tiny", address)]
-        assert await answering(Finding(), "tiny") == "fake"
-    assert (around.searches, around.own_running) == (2, 0)
-
-
-async def test_a_holder_that_stays_silent_or_serves_another_model_leaves_the_own_one(around: Surroundings) -> None:
-    around.nodes = held("attic")
-    assert await answering(Finding(), "tiny") == "own"
-    around.searches = 0
-    around.adverts = [advert("attic", "other")]
-    assert await answering(Finding(), "tiny") == "own"
-    assert around.searches == 1, "it has answered"
-
-
-async def test_nodes_that_cannot_be_asked_are_no_reason_to_look_again(around: Surroundings) -> None:
-    around.nodes = NodeLostError("Gone.", node="cellar")
-    assert await answering(Finding(), "tiny") == "own"
-    assert around.searches == 1
 
 
 @pytest.mark.parametrize("finding", [Finding(nodes=("h:1",)), Finding(nodes=("h:1",), mdns=False)])
