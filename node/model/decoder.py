@@ -3,12 +3,13 @@
     x ← x + Wo · attention(rotate(Wqkv · norm(x) + b))
     x ← x + Wdown · (silu(Wgate · norm(x)) * Wup · norm(x))
 
-Owns the order of the operations. How matrices are held is behind `Linear` and `Gated`, where keys and values lie
-behind `KVPool` and `Step`. Holds the layers of one stage, so that the ends (embedding, output) may be absent.
+Owns the order of the operations. How a matrix is held is behind `Linear`, where keys and values lie behind
+`KVPool` and `Step`. Holds the layers of one stage, so that the ends (embedding, output) may be absent.
 
 Source: Touvron et al., LLaMA (2023); grouped queries: Ainslie et al., GQA (2023).
 
-Shapes: T rows, C hidden, H query heads, K key-value heads, G = H/K, D numbers per head, V vocabulary.
+Shapes: T rows, C hidden, H query heads, K key-value heads, G = H/K, D numbers per head, F feed-forward, E = 2F,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
+from torch.nn import functional
 
 from layerline.models.spec import ModelSpec
 from node.model.attention import AttentionPass, attend
 from node.model.embedding import Embedding
-from node.model.gated import Gated
 from node.model.kv_pool import KVPool, LayerPool
 from node.model.linear import Linear
 from node.model.norm import Norm
@@ -31,13 +32,13 @@ from node.model.step import Step
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """The weights of one layer. `qkv` has the rows of q, k and v."""
+    """The weights of one layer. `qkv` has the rows of q, k and v, `gate_up` those of gate and up."""
 
     attention_norm: Norm
     qkv: Linear
     attention_output: Linear
     ffn_norm: Norm
-    gated: Gated
+    gate_up: Linear
     down: Linear
     window_tokens: int  # 0: none
 
@@ -71,7 +72,7 @@ class Decoder:
         turns_T1P = self.rope.turns_at(step.positions_T)
         for layer, layer_pool in zip(self.layers, pool.layers, strict=True):
             x_TC += self._attention(layer, layer.attention_norm(x_TC), turns_T1P, step, layer_pool)
-            x_TC += layer.down(layer.gated(layer.ffn_norm(x_TC)))
+            x_TC += _feed_forward(layer, layer.ffn_norm(x_TC))
 
     def logits(self, x_TC: Tensor) -> Tensor:
         """Logits [T, V] of rows that have passed the last layer, in the dtype of the stage; only where that is."""
@@ -86,3 +87,11 @@ class Decoder:
         q_TKGD = qkv_TND.narrow(1, 0, heads).view(-1, kv_heads, heads // kv_heads, head_dim)
         out_TKGD = attend(self.attend_pass, q_TKGD, pool, step.groups[layer.window_tokens])
         return layer.attention_output(out_TKGD.flatten(1))
+
+
+def _feed_forward(layer: Layer, normed_TC: Tensor) -> Tensor:
+    """SwiGLU (Shazeer, 2020)."""
+    both_TE = layer.gate_up(normed_TC)
+    width = both_TE.shape[1] // 2
+    gate_TF, up_TF = both_TE.narrow(1, 0, width), both_TE.narrow(1, width, width)
+    return layer.down(functional.silu(gate_TF).mul_(up_TF))

@@ -45,27 +45,14 @@ class PackedLinear:
         self._packed_OI = packed_OI
         self._bias_O = bias_O
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
-        self._multiply_with = torch.ops.mkldnn._linear_pointwise.binary
 
     @classmethod
-    def packing(cls, weight_OI: Tensor, bias_O: Tensor | None = None) -> PackedLinear:
+    def packing(cls, weight_OI: Tensor, bias_O: Tensor | None) -> PackedLinear:
         """Packs a copy of `weight_OI`; whoever holds the plain matrix should now let go of it."""
         return cls(torch.ops.mkldnn._reorder_linear_weight(weight_OI, None), bias_O)
 
     def __call__(self, x_TI: Tensor) -> Tensor:
-        return self._product(x_TI, "none")
-
-    def silu(self, x_TI: Tensor) -> Tensor:
-        """silu of the product, taken before it is rounded."""
-        return self._product(x_TI, "swish")
-
-    def times(self, x_TI: Tensor, factor_TO: Tensor) -> Tensor:
-        """The product times `factor_TO`, number by number, taken before it is rounded."""
-        product_TO: Tensor = self._multiply_with(x_TI, factor_TO, self._packed_OI, self._bias_O, "mul")
-        return product_TO
-
-    def _product(self, x_TI: Tensor, then: str) -> Tensor:
-        product_TO: Tensor = self._multiply(x_TI, self._packed_OI, self._bias_O, then, [], "")
+        product_TO: Tensor = self._multiply(x_TI, self._packed_OI, self._bias_O, "none", [], "")
         return product_TO
 
 

@@ -30,7 +30,6 @@ from layerline.models.sizes import stage_weights_bytes
 from node.model.attention import attention_pass
 from node.model.decoder import Decoder, Layer, Output
 from node.model.embedding import PlainEmbedding
-from node.model.gated import owned_gated
 from node.model.linear import Linear, owned_linear, shared_linear
 from node.model.norm import Norm
 from node.model.rope import Rope, pair_
@@ -139,7 +138,7 @@ class _StageLoader:
             qkv=self._qkv(prefix),
             attention_output=owned_linear(output_OI),
             ffn_norm=self._norm(prefix + "ffn_norm"),
-            gated=owned_gated(gate_up_OI),
+            gate_up=owned_linear(gate_up_OI),
             down=owned_linear(down_OI),
             window_tokens=self._part.window_of(index),
         )
