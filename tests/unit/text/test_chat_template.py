@@ -82,10 +82,10 @@ async def test_the_templates_own_system_prompt_is_kept() -> None:
 async def test_one_child_renders_many_chats_and_ends_with_the_context() -> None:
     before = children()
     async with chat_of(CHATML) as chat:
-        texts = await asyncio.gather(*(chat.render([Message(role="user", content=str(n))]) for n in range(5)))
+        texts = await asyncio.gather(*(chat.render([Message(role="user", content=str(n))]) for n in range(20)))
         assert len(children() - before) == 1
     assert children() == before
-    assert texts == [f"<|im_start|>user\n{n}<|im_end|>\n<|im_start|>assistant\n" for n in range(5)]
+    assert texts == [f"<|im_start|>user\n{n}<|im_end|>\n<|im_start|>assistant\n" for n in range(20)]
 
 
 @pytest.mark.parametrize(
