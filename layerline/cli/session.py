@@ -16,8 +16,8 @@ from layerline.coordinator_search import search_coordinators
 from layerline.errors import NoCoordinatorError, WireVersionError
 from layerline.mdns import CoordinatorAdvert
 
-# What was answered to somebody within the last second is answered anew only a second later. Every command without a
-# coordinator waits for so long, though its own one looks for nodes meanwhile.
+# What was answered to somebody within the last second is answered anew only a second later, and some tenths later still
+# on a busy machine. Every command without a coordinator waits for so long; its own one looks for nodes meanwhile.
 SEARCH_TIMEOUT_S = 2.0
 GGUF_SUFFIX = ".gguf"
 

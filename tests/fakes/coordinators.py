@@ -9,10 +9,11 @@ from typing import Any
 
 from coordinator.coordinator import Coordinator
 from coordinator.settings import CoordinatorSettings
+from layerline.models.card import ModelCard
 from layerline.plan import ManualStage, PlanRequest
 from layerline.reports import PlanReport, PrepareEvent, Ready
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
-from tests.fakes.node_service import FakeNode
+from tests.fakes.node_service import FakeNode, nodes_of
 
 DEADLINE_S = 20.0
 
@@ -29,6 +30,13 @@ async def coordinator_of(nodes: Sequence[FakeNode], name: str = "test") -> Async
         async with Coordinator(settings_for(nodes, name), address="here:1") as coordinator:
             yield coordinator
         await asyncio.gather(*(node.freed() for node in nodes))
+
+
+@asynccontextmanager
+async def two_nodes(card: ModelCard) -> AsyncIterator[tuple[Coordinator, list[FakeNode]]]:
+    """A coordinator over the nodes a and b, and these."""
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+        yield coordinator, nodes
 
 
 def split(*names: str, layers: int = 6, model: str = "tiny") -> PlanRequest:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from coordinator.coordinator import Coordinator
 from layerline.errors import (
     ModelUnsupportedError,
     PromptTooLongError,
@@ -19,20 +17,8 @@ from layerline.models.card import ModelCard
 from layerline.plan import PlanRequest
 from layerline.reports import Announcement
 from layerline.requests import GenerateRequest, Message
-from tests.fakes.coordinators import answer, coordinator_of, events_of, joined, prepared, split
-from tests.fakes.node_service import MODEL, FakeNode, nodes_of, tiny_card
-
-
-@pytest.fixture(scope="module")
-def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
-    return tiny_card(tmp_path_factory.mktemp("model"))
-
-
-@asynccontextmanager
-async def two_nodes(card: ModelCard) -> AsyncIterator[tuple[Coordinator, list[FakeNode]]]:
-    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
-        yield coordinator, nodes
-
+from tests.fakes.coordinators import answer, events_of, joined, prepared, split, two_nodes
+from tests.fakes.node_service import MODEL, tiny_card
 
 # --- answers
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,21 +21,9 @@ from layerline.errors import (
 from layerline.models.card import ModelCard
 from layerline.plan import ManualStage, PlanRequest
 from layerline.reports import Announcement, NodeProgress, Planned, Ready
-from tests.fakes.coordinators import answer, coordinator_of, events_of, prepared, settings_for, split
+from tests.fakes.coordinators import answer, events_of, prepared, settings_for, split, two_nodes
 from tests.fakes.model_files import TinyModel
-from tests.fakes.node_service import MODEL, FakeNode, nodes_of, tiny_card
-
-
-@pytest.fixture(scope="module")
-def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
-    return tiny_card(tmp_path_factory.mktemp("model"))
-
-
-@asynccontextmanager
-async def two_nodes(card: ModelCard) -> AsyncIterator[tuple[Coordinator, list[FakeNode]]]:
-    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
-        yield coordinator, nodes
-
+from tests.fakes.node_service import MODEL, nodes_of, tiny_card
 
 # --- what is told
 

@@ -6,8 +6,6 @@ Each time the error names the node and says why, nothing stays held, and the coo
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -29,20 +27,9 @@ from layerline.requests import GenerateRequest, Piece
 from node.daemon import holding
 from tests.fakes.coordinators import answer, coordinator_of, prepared, split
 from tests.fakes.losses import LONG, Loss, dies, loses_worker, seat_of, swallow, works_without
-from tests.fakes.node_service import nodes_of, tiny_card
+from tests.fakes.node_service import nodes_of
 
-
-@pytest.fixture(scope="module")
-def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
-    return tiny_card(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(autouse=True)
-async def _nothing_left_over(caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
-    yield
-    gc.collect()
-    assert [record for record in caplog.records if record.name == "asyncio"] == []
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+pytestmark = pytest.mark.usefixtures("nothing_left_over")
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

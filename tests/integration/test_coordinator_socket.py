@@ -30,14 +30,9 @@ from layerline.rpc.channels import open_channel
 from layerline.rpc.status import error_from_rpc
 from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc
 from tests.fakes.coordinators import DEADLINE_S, settings_for, split
-from tests.fakes.node_service import MODEL, FakeNode, nodes_of, tiny_card
+from tests.fakes.node_service import MODEL, FakeNode, nodes_of
 
 LAYERS = split("a", "b").layers
-
-
-@pytest.fixture(scope="module")
-def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
-    return tiny_card(tmp_path_factory.mktemp("model"))
 
 
 @asynccontextmanager

@@ -6,8 +6,6 @@ Each time the error names the node and says why, nothing stays held, and the coo
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
@@ -28,20 +26,9 @@ from layerline.models.card import ModelCard
 from layerline.reports import NodeProgress, Planned
 from tests.fakes.coordinators import answer, coordinator_of, events_of, prepared, split
 from tests.fakes.losses import Loss, dies, for_ever, loses_worker, works_without
-from tests.fakes.node_service import nodes_of, tiny_card
+from tests.fakes.node_service import nodes_of
 
-
-@pytest.fixture(scope="module")
-def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
-    return tiny_card(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(autouse=True)
-async def _nothing_left_over(caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
-    yield
-    gc.collect()
-    assert [record for record in caplog.records if record.name == "asyncio"] == []
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+pytestmark = pytest.mark.usefixtures("nothing_left_over")
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

@@ -17,18 +17,13 @@ from layerline.models.card import ModelCard
 from layerline.requests import Completion
 from layerline.stats_report import StatsReport
 from tests.fakes.coordinators import settings_for, split
-from tests.fakes.node_service import nodes_of, tiny_card
+from tests.fakes.node_service import nodes_of
 
 CANCELLED = 2000  # sequences, of which a request has up to three
 AT_ONCE = 40
 PAGE_TOKENS = 16
 DEADLINE_S = 60.0
 LETTERS = "ABCDEFGHIJKLMNOP"
-
-
-@pytest.fixture(scope="module")
-def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
-    return tiny_card(tmp_path_factory.mktemp("model"))
 
 
 @asynccontextmanager

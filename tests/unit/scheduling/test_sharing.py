@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, Event
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
@@ -13,22 +12,9 @@ from coordinator.scheduling.step import Step
 from layerline.errors import OverloadedError
 from layerline.frames import SampledToken, Sampling, StepResult
 from tests.fakes.paged_pipeline import PagedPipeline, answer
+from tests.fakes.schedulers import scheduler
 
 PROMPT = tuple(range(10, 30))  # five pages
-
-
-def scheduler(**changes: int) -> Scheduler:
-    sizes = {
-        "pages": 64,
-        "page_tokens": 4,
-        "max_rows": 16,
-        "chunk_tokens": 8,
-        "context_tokens": 100,
-        "max_in_flight": 2,
-        "max_waiting": 8,
-        "open_ended_tokens": 8,
-    }
-    return Scheduler(Capacity(**(sizes | changes)))
 
 
 def request(sequence: int, *token_ids: int, max_tokens: int = 2) -> SequenceRequest:
