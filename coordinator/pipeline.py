@@ -22,7 +22,7 @@ from layerline.errors import LayerlineError, NodeLostError
 from layerline.frames import PLAN_KEY_BYTES, Hello, StepResult
 from layerline.holding import Loaded, Peer
 from layerline.link import Receiver
-from layerline.plan import Plan
+from layerline.plan import PipelinePlan
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.version import WIRE_VERSION
 
@@ -34,14 +34,14 @@ OnProgress = Callable[[str, int, int], None]
 
 @asynccontextmanager
 async def pipeline(
-    plan: Plan,
+    planned: PipelinePlan,
     addresses: Mapping[str, Sequence[str]],
     *,
     coordinator: str,
     on_lost: OnLost,
     on_progress: OnProgress,
-) -> AsyncIterator[tuple[Plan, Ring]]:
-    """The plan in effect, with its epoch, and the ring through it.
+) -> AsyncIterator[tuple[PipelinePlan, Ring]]:
+    """The pipeline in effect, with its epoch, and the ring through it.
 
     `addresses` are host:port of each node's control port by node id, the first being the one it answers on.
     `on_lost` hears of whatever breaks the pipeline, possibly more than once; `on_progress(node, done_bytes,
@@ -65,25 +65,25 @@ async def pipeline(
             held.enter_async_context(
                 hold(addresses[stage.node_id][0], node=stage.node, coordinator=coordinator, on_lost=hear)
             )
-            for stage in plan.stages
+            for stage in planned.stages
         )
         held.push_async_callback(_end_silent_workers, sessions, silent)
         epoch = 1 + max(session.welcome.last_epoch for session in sessions)
-        plan = replace(plan, epoch=epoch)
-        loading = all_of(_load(plan, index, session, on_progress) for index, session in enumerate(sessions))
+        bound = replace(planned, epoch=epoch)
+        loading = all_of(_load(bound, index, session, on_progress) for index, session in enumerate(sessions))
         loaded = await unless(broken, loading)
         plan_key = secrets.token_bytes(PLAN_KEY_BYTES)
         peers = [
             Peer(node_id=stage.node_id, name=stage.node, addresses=_data_addresses(addresses[stage.node_id], answer))
-            for stage, answer in zip(plan.stages, loaded, strict=True)
+            for stage, answer in zip(bound.stages, loaded, strict=True)
         ]
         try:
             await unless(broken, _bind_backwards(sessions, peers, epoch, plan_key))
-            ring = await unless(broken, _dial(held, plan, peers, plan_key, coordinator, hear))
+            ring = await unless(broken, _dial(held, bound, peers, plan_key, coordinator, hear))
         except LayerlineError as error:  # a neighbour that cannot be reached may be about to say why
             await asyncio.sleep(TELLING_S)
             raise most_telling([error, *said]) from None
-        yield plan, ring
+        yield bound, ring
 
 
 async def _end_silent_workers(sessions: Sequence[NodeSession], silent: Set[str]) -> None:
@@ -95,8 +95,8 @@ async def _end_silent_workers(sessions: Sequence[NodeSession], silent: Set[str])
                     await session.unload()
 
 
-async def _load(plan: Plan, index: int, session: NodeSession, on_progress: OnProgress) -> Loaded:
-    stage = plan.stages[index]
+async def _load(pipeline: PipelinePlan, index: int, session: NodeSession, on_progress: OnProgress) -> Loaded:
+    stage = pipeline.stages[index]
     return await session.load(stage.spec, lambda done, total: on_progress(stage.node, done, total))
 
 
@@ -110,14 +110,19 @@ async def _bind_backwards(sessions: Sequence[NodeSession], peers: Sequence[Peer]
 
 
 async def _dial(
-    held: AsyncExitStack, plan: Plan, peers: Sequence[Peer], plan_key: bytes, coordinator: str, on_lost: OnLost
+    held: AsyncExitStack,
+    pipeline: PipelinePlan,
+    peers: Sequence[Peer],
+    plan_key: bytes,
+    coordinator: str,
+    on_lost: OnLost,
 ) -> Ring:
     def hello(stage_index: int) -> Hello:
         return Hello(
             wire_version=WIRE_VERSION,
-            epoch=plan.epoch,
+            epoch=pipeline.epoch,
             plan_key=plan_key,
-            model_digest=plan.digest,
+            model_digest=pipeline.stages[0].spec.digest,
             stage_index=stage_index,
             sender=coordinator,
         )
@@ -128,7 +133,7 @@ async def _dial(
     frames = await FrameSender.dial(first.addresses, hello(0), node=first.name, on_broken=on_lost)
     held.push_async_callback(frames.close)
     nodes = tuple(peer.name for peer in peers)
-    return Ring(epoch=plan.epoch, frames=frames, results=_HeardResults(results, on_lost), nodes=nodes)
+    return Ring(epoch=pipeline.epoch, frames=frames, results=_HeardResults(results, on_lost), nodes=nodes)
 
 
 class _HeardResults:

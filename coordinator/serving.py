@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 from coordinator.answers import Stopwatch, answer_pieces, read_prompt
 from coordinator.concurrency import ended
@@ -24,7 +25,7 @@ from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.tokenizer import TextTokenizer
 from layerline.errors import LayerlineError, NoCoordinatorError, OverloadedError
 from layerline.models.card import ModelCard
-from layerline.plan import Plan
+from layerline.plan import PipelinePlan, Plan
 from layerline.requests import Finished, GenerateRequest, Piece
 from layerline.stats_report import StatsReport
 
@@ -36,12 +37,13 @@ class Serving:
     """A model that answers. `failed` is set once it does not any more."""
 
     def __init__(self, plan: Plan, card: ModelCard, tokenizer: TextTokenizer, chat: ChatTemplate) -> None:
+        (self._pipeline,) = plan.pipelines
         self.plan = plan
         self.card = card
         self._tokenizer = tokenizer
         self._chat = chat
         self._stop_ids = frozenset(card.tokenizer.eos_ids)
-        self._route = Route.of(plan, card.spec.hidden)
+        self._route = Route.of(plan.model, self._pipeline, card.spec.hidden)
         self._said: list[LayerlineError] = []
         self._failing: asyncio.TimerHandle | None = None
         self.failed = asyncio.Event()
@@ -50,7 +52,7 @@ class Serving:
     def start(self, ring: Ring) -> Engine:
         """The engine that drives this model over `ring`."""
         self._engine = Engine(
-            Scheduler(_capacity(self.plan, self.card)), ring, Recorder(self._route), on_broken=self.hear
+            Scheduler(_capacity(self.plan, self._pipeline, self.card)), ring, Recorder(self._route), on_broken=self.hear
         )
         return self._engine
 
@@ -105,7 +107,11 @@ async def serving(
     coordinator: str,
     on_progress: OnProgress,
 ) -> AsyncIterator[Serving]:
-    """The model in service for the time of the block; arguments as `pipeline` has them."""
+    """The model in service for the time of the block; arguments as `pipeline` has them.
+
+    A plan of several pipelines is more than this can do.
+    """
+    (planned,) = plan.pipelines
     said: list[LayerlineError] = []
     hear = said.append
     reading = asyncio.to_thread(TextTokenizer.from_card, card.tokenizer, vocabulary=card.spec.vocabulary)
@@ -114,10 +120,10 @@ async def serving(
         async with (
             ChatTemplate(card.tokenizer) as chat,
             pipeline(
-                plan, addresses, coordinator=coordinator, on_lost=lambda error: hear(error), on_progress=on_progress
-            ) as (bound_plan, ring),
+                planned, addresses, coordinator=coordinator, on_lost=lambda error: hear(error), on_progress=on_progress
+            ) as (bound, ring),
         ):
-            model = Serving(bound_plan, card, await tokenizer, chat)
+            model = Serving(replace(plan, pipelines=(bound,)), card, await tokenizer, chat)
             hear = model.hear
             running = asyncio.create_task(model.start(ring).run())
             for error in said:
@@ -131,15 +137,14 @@ async def serving(
         await ended(tokenizer)
 
 
-def _capacity(plan: Plan, card: ModelCard) -> Capacity:
-    spec = plan.stages[0].spec
+def _capacity(plan: Plan, pipeline: PipelinePlan, card: ModelCard) -> Capacity:
     return Capacity(
-        pages=spec.pages,
-        page_tokens=spec.page_tokens,
-        max_rows=spec.max_rows,
-        chunk_tokens=min(CHUNK_TOKENS, spec.max_rows),
+        pages=pipeline.pages,
+        page_tokens=pipeline.page_tokens,
+        max_rows=pipeline.max_rows,
+        chunk_tokens=min(CHUNK_TOKENS, pipeline.max_rows),
         context_tokens=plan.context_tokens,
-        max_in_flight=len(plan.stages),
+        max_in_flight=len(pipeline.stages),
         max_waiting=MAX_WAITING,
         reach_tokens=card.spec.reach_tokens,
     )

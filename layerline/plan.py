@@ -113,22 +113,61 @@ class StagePlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PipelinePlan:
+    """The ordered stages that hold a whole model once. `epoch` 0 is a pipeline not yet put into effect."""
+
+    stages: tuple[StagePlan, ...]
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        require(len(self.stages) > 0, "a pipeline needs stages")
+        next_layer = 0
+        for stage in self.stages:
+            require(stage.spec.first_layer == next_layer, "the stages do not follow each other")
+            next_layer = stage.spec.last_layer + 1
+        sizes = {(stage.spec.pages, stage.spec.page_tokens, stage.spec.max_rows) for stage in self.stages}
+        require(len(sizes) == 1, "the stages of a pipeline are unlike in pages or rows")
+
+    @property
+    def layers(self) -> int:
+        """How many layers its stages have."""
+        return self.stages[-1].spec.last_layer + 1
+
+    @property
+    def pages(self) -> int:
+        """The KV pages of each stage: one number of a page means the same positions in all of them."""
+        return self.stages[0].spec.pages
+
+    @property
+    def page_tokens(self) -> int:
+        """The positions of a page."""
+        return self.stages[0].spec.page_tokens
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows a step may have."""
+        return self.stages[0].spec.max_rows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The ordered stages that hold a whole model. `epoch` 0 is a plan not yet put into effect."""
+    """The pipelines that are to hold a model, each of them all of it."""
 
     model: str
     digest: str
     dtype: str
     layers: int
     context_tokens: int  # the most positions one sequence may have
-    stages: tuple[StagePlan, ...]
+    pipelines: tuple[PipelinePlan, ...]
     kv_dtype: str
     notes: tuple[str, ...] = ()
-    epoch: int = 0
 
     def __post_init__(self) -> None:
-        next_layer = 0
-        for stage in self.stages:
-            require(stage.spec.first_layer == next_layer, "the stages do not follow each other")
-            next_layer = stage.spec.last_layer + 1
-        require(next_layer == self.layers, "the stages do not cover the model")
+        require(len(self.pipelines) > 0, "a plan needs a pipeline")
+        covered = all(pipeline.layers == self.layers for pipeline in self.pipelines)
+        require(covered, "the stages do not cover the model")
+
+    @property
+    def stages(self) -> tuple[StagePlan, ...]:
+        """The stages of all pipelines."""
+        return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layerline.facts import NodeFacts
-from layerline.plan import Plan, StagePlan
+from layerline.plan import PipelinePlan, Plan, StagePlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,16 +93,28 @@ class StageReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineReport:
+    """The stages that hold the whole model once; `epoch` 0 means that they were not put into effect."""
+
+    stages: tuple[StageReport, ...]
+    epoch: int = 0
+
+    @classmethod
+    def of(cls, pipeline: PipelinePlan) -> PipelineReport:
+        """The report of a planned pipeline."""
+        return cls(stages=tuple(map(StageReport.of, pipeline.stages)), epoch=pipeline.epoch)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlanReport:
-    """A plan as users see it; `epoch` 0 means that it was not put into effect."""
+    """A plan as users see it."""
 
     model: str
     digest: str
     dtype: str
     layers: int
     context_tokens: int
-    epoch: int
-    stages: tuple[StageReport, ...]
+    pipelines: tuple[PipelineReport, ...]
     notes: tuple[str, ...]
     kv_dtype: str
 
@@ -115,11 +127,15 @@ class PlanReport:
             dtype=plan.dtype,
             layers=plan.layers,
             context_tokens=plan.context_tokens,
-            epoch=plan.epoch,
-            stages=tuple(StageReport.of(stage) for stage in plan.stages),
+            pipelines=tuple(map(PipelineReport.of, plan.pipelines)),
             notes=plan.notes,
             kv_dtype=plan.kv_dtype,
         )
+
+    @property
+    def stages(self) -> tuple[StageReport, ...]:
+        """The stages of all pipelines."""
+        return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

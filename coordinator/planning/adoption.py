@@ -14,7 +14,7 @@ from coordinator.planning.manual import resolve_layers
 from coordinator.planning.stages import stage_plan
 from layerline.facts import NodeFacts
 from layerline.models.spec import ModelSpec
-from layerline.plan import MAX_DEVICES, Plan, PlanRequest, StageSpec
+from layerline.plan import MAX_DEVICES, PipelinePlan, Plan, PlanRequest, StageSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +87,7 @@ def _chain(layers: int, held: Sequence[_Held]) -> list[_Held]:
 
 def _plan(spec: ModelSpec, digest: str, request: PlanRequest, context_tokens: int, chain: Sequence[_Held]) -> Plan:
     names = ", ".join(stage.node.name for stage in chain)
+    stages = (stage_plan(spec, stage.node, stage.spec, "loaded already") for stage in chain)
     return Plan(
         model=chain[0].spec.model,
         digest=digest,
@@ -94,6 +95,6 @@ def _plan(spec: ModelSpec, digest: str, request: PlanRequest, context_tokens: in
         kv_dtype=request.held_kv_dtype,
         layers=spec.layers,
         context_tokens=context_tokens,
-        stages=tuple(stage_plan(spec, stage.node, stage.spec, "loaded already") for stage in chain),
+        pipelines=(PipelinePlan(stages=tuple(stages)),),
         notes=(f"The model is loaded already on {names}, so nothing is moved.",),
     )

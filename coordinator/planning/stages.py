@@ -11,7 +11,7 @@ from coordinator.planning.room import pages_note, useful_pages
 from layerline.facts import NodeFacts
 from layerline.models.shares import rank_shares
 from layerline.models.spec import ModelSpec
-from layerline.plan import Plan, PlanRequest, StagePlan, StageSpec
+from layerline.plan import PipelinePlan, Plan, PlanRequest, StagePlan, StageSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ def assembled(
         kv_dtype=request.held_kv_dtype,
         layers=spec.layers,
         context_tokens=context_tokens,
-        stages=tuple(stages),
+        pipelines=(PipelinePlan(stages=tuple(stages)),),
         notes=(*notes, pages_note(base, pages, tightest.hand.node.name)),
     )
 

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from layerline.frames import StepResult
-from layerline.plan import DTYPE_BYTES, Plan
+from layerline.plan import DTYPE_BYTES, PipelinePlan
 from layerline.requests import StageSummary
 
 TOKEN_BYTES = 4
@@ -22,13 +22,13 @@ class Route:
     row_bytes: int
 
     @classmethod
-    def of(cls, plan: Plan, hidden: int) -> Route:
-        """That of `plan`, for a model with activations of `hidden` numbers."""
+    def of(cls, model: str, pipeline: PipelinePlan, hidden: int) -> Route:
+        """The way through `pipeline`, for the model of that name with activations of `hidden` numbers."""
         stages = tuple(
             StageSummary(node=stage.node, first_layer=stage.spec.first_layer, last_layer=stage.spec.last_layer)
-            for stage in plan.stages
+            for stage in pipeline.stages
         )
-        return cls(model=plan.model, stages=stages, row_bytes=hidden * DTYPE_BYTES[plan.dtype])
+        return cls(model=model, stages=stages, row_bytes=hidden * DTYPE_BYTES[pipeline.stages[0].spec.dtype])
 
     @property
     def ends(self) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,7 @@ from layerline.errors import ERRORS
 PUBLIC = """
 AsyncClient AsyncStream Client Stream GenerateOptions
 Message Piece Completion Finished Usage Timings StageSummary
-CoordinatorFacts NodesReport NodeReport ModelsReport ModelReport PlanReport StageReport ManualStage
+CoordinatorFacts NodesReport NodeReport ModelsReport ModelReport PlanReport PipelineReport StageReport ManualStage
 PrepareEvent Announcement Planned NodeProgress Ready
 StatsReport PeriodStats StageStats LinkStats DurationStats SequenceStats PageStats RequestStats RequestCounts
 LayerlineError InternalError UsageError NoNodesError NoCoordinatorError DeadlineError OverloadedError

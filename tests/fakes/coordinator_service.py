@@ -29,6 +29,7 @@ from layerline.reports import (
     NodeProgress,
     NodeReport,
     NodesReport,
+    PipelineReport,
     Planned,
     PlanReport,
     Ready,
@@ -93,8 +94,7 @@ PLAN = PlanReport(
     kv_dtype="bfloat16",
     layers=30,
     context_tokens=2048,
-    epoch=0,
-    stages=(stage_report("attic", 0, 14), stage_report("cellar", 15, 29)),
+    pipelines=(PipelineReport(stages=(stage_report("attic", 0, 14), stage_report("cellar", 15, 29))),),
     notes=("shed was left out: it would only slow this down",),
 )
 PREPARING = (

@@ -35,9 +35,9 @@ async def test_what_is_told_on_the_way_to_ready(card: ModelCard) -> None:
     progress = [event for event in events if isinstance(event, NodeProgress)]
     assert {(event.node, event.phase) for event in progress} == {(n, p) for n in "ab" for p in ("index", "load")}
     (planned,) = (event for event in events if isinstance(event, Planned))
-    assert planned.plan.epoch == 0
+    assert planned.plan.pipelines[0].epoch == 0
     assert isinstance(events[-1], Ready)
-    assert events[-1].plan.epoch == 1
+    assert events[-1].plan.pipelines[0].epoch == 1
     assert [(stage.node, stage.first_layer, stage.last_layer) for stage in events[-1].plan.stages] == [
         ("a", 0, 2),
         ("b", 3, 5),
@@ -64,11 +64,11 @@ async def test_facts_nodes_and_models(card: ModelCard) -> None:
 async def test_a_plan_loads_nothing_and_is_the_one_in_effect_once_there_is_one(card: ModelCard) -> None:
     async with two_nodes(card) as (coordinator, nodes):
         planned = await coordinator.plan(split("a", "b"))
-        assert planned.epoch == 0
+        assert planned.pipelines[0].epoch == 0
         assert [node.loads for node in nodes] == [0, 0]
         await prepared(coordinator, split("a", "b"))
-        assert (await coordinator.plan(PlanRequest(model="tiny"))).epoch == 1
-        assert (await coordinator.plan(PlanRequest(model="tiny", dtype="float32"))).epoch == 0
+        assert (await coordinator.plan(PlanRequest(model="tiny"))).pipelines[0].epoch == 1
+        assert (await coordinator.plan(PlanRequest(model="tiny", dtype="float32"))).pipelines[0].epoch == 0
 
 
 async def test_a_model_in_service_is_ready_at_once_for_whoever_asks_for_it(card: ModelCard) -> None:

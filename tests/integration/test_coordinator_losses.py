@@ -188,7 +188,7 @@ async def test_the_stages_of_a_coordinator_that_vanished_are_adopted_by_the_next
             plan = await prepared(first, split("a", "b"))
         async with coordinator_of(nodes, "second") as second:
             again = await prepared(second, PlanRequest(model="tiny"))
-            assert again.epoch == plan.epoch + 1
+            assert again.pipelines[0].epoch == plan.pipelines[0].epoch + 1
             assert [stage.node for stage in again.stages] == ["a", "b"]
             assert [node.loads for node in nodes] == [1, 1]
             assert (await answer(second, max_tokens=2)).text == "bc"

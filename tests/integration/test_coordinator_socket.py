@@ -47,7 +47,7 @@ async def client_of(card: ModelCard) -> AsyncIterator[tuple[AsyncClient, list[Fa
 async def test_a_session_from_nothing_to_an_answer(card: ModelCard) -> None:
     async with client_of(card) as (client, _):
         assert (await client.describe()).model == ""
-        assert (await client.plan("tiny", layers=LAYERS)).epoch == 0
+        assert (await client.plan("tiny", layers=LAYERS)).pipelines[0].epoch == 0
         events = [event async for event in client.prepare("tiny", layers=LAYERS)]
         assert isinstance(events[-1], Ready)
         assert (await client.describe()).model == MODEL

@@ -311,6 +311,30 @@ class StageReport(_message.Message):
 Global___StageReport: _TypeAlias = StageReport  # noqa: Y015
 
 @_typing.final
+class PipelineReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGES_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """0: not put into effect"""
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageReport]: ...
+    def __init__(
+        self,
+        *,
+        stages: _abc.Iterable[Global___StageReport] | None = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "stages", b"stages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PipelineReport: _TypeAlias = PipelineReport  # noqa: Y015
+
+@_typing.final
 class PlanReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -319,8 +343,7 @@ class PlanReport(_message.Message):
     DTYPE_FIELD_NUMBER: _builtins.int
     LAYERS_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
-    STAGES_FIELD_NUMBER: _builtins.int
+    PIPELINES_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     KV_DTYPE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
@@ -328,12 +351,10 @@ class PlanReport(_message.Message):
     dtype: _builtins.str
     layers: _builtins.int
     context_tokens: _builtins.int
-    epoch: _builtins.int
-    """0: not put into effect"""
     kv_dtype: _builtins.str
     """never empty"""
     @_builtins.property
-    def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageReport]: ...
+    def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PipelineReport]: ...
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """why so, and which nodes were left out for what reason"""
@@ -346,14 +367,13 @@ class PlanReport(_message.Message):
         dtype: _builtins.str = ...,
         layers: _builtins.int = ...,
         context_tokens: _builtins.int = ...,
-        epoch: _builtins.int = ...,
-        stages: _abc.Iterable[Global___StageReport] | None = ...,
+        pipelines: _abc.Iterable[Global___PipelineReport] | None = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
         kv_dtype: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "digest", b"digest", "dtype", b"dtype", "epoch", b"epoch", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "notes", b"notes", "stages", b"stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "digest", b"digest", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "notes", b"notes", "pipelines", b"pipelines"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from layerline.cli.main import program
 from layerline.errors import PlanDoesNotFitError
-from layerline.reports import NodesReport
+from layerline.reports import NodesReport, PipelineReport
 from tests.fakes.coordinator_service import PLAN, FakeCoordinator, serving
 
 
@@ -96,18 +96,20 @@ def test_a_plan_tells_what_keys_and_values_are_held_in_if_it_is_not_what_weights
 def test_a_plan_tells_what_each_device_takes_if_it_is_not_the_same(address: str, fake: FakeCoordinator) -> None:
     attic, cellar = PLAN.stages
     split = dataclasses.replace(attic, devices=("cuda:0", "cuda:1"), shares=(1000, 500))
-    fake.plan = dataclasses.replace(PLAN, stages=(split, dataclasses.replace(cellar, devices=("cpu:0", "cpu:1"))))
+    stages = (split, dataclasses.replace(cellar, devices=("cpu:0", "cpu:1")))
+    fake.plan = dataclasses.replace(PLAN, pipelines=(PipelineReport(stages=stages),))
     result = run(address, "plan", "tiny", "--tensor-parallel", "2")
     assert fake.planned[0].tensor_parallel == 2
     assert "cuda:0 67%, cuda:1 33%" in result.stdout
     assert "cpu:0, cpu:1 " in result.stdout
-    shares = [stage["shares"] for stage in json.loads(run(address, "plan", "tiny", "--json").stdout)["stages"]]
+    (pipeline,) = json.loads(run(address, "plan", "tiny", "--json").stdout)["pipelines"]
+    shares = [stage["shares"] for stage in pipeline["stages"]]
     assert shares == [[1000, 500], []]
 
 
 def test_a_plan_as_json_has_bytes(address: str) -> None:
     plan = json.loads(run(address, "plan", "tiny", "--json").stdout)
-    assert plan["stages"][1]["weights_bytes"] == 1 << 29
+    assert plan["pipelines"][0]["stages"][1]["weights_bytes"] == 1 << 29
     assert (plan["model"], plan["layers"], plan["notes"][0][:4]) == ("tiny", 30, "shed")
 
 

@@ -66,6 +66,7 @@ MESSAGES: dict[type, type[Message]] = {
     reports.CoordinatorFacts: coordinator_pb2.CoordinatorFacts,
     reports.NodesReport: coordinator_pb2.NodesReport,
     reports.ModelsReport: coordinator_pb2.ModelsReport,
+    reports.PipelineReport: coordinator_pb2.PipelineReport,
     reports.PlanReport: coordinator_pb2.PlanReport,
     stats_report.StatsReport: coordinator_pb2.StatsReport,
 }
