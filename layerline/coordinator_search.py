@@ -11,18 +11,18 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zeroconf import ServiceStateChange, Zeroconf
-from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
+from zeroconf import Error as ZeroconfError
+from zeroconf import Zeroconf
+from zeroconf.asyncio import AsyncZeroconf
 
 from layerline.calls import HOW_TO_START
 from layerline.errors import NoCoordinatorError, WireVersionError
 from layerline.interfaces import usable_addresses
 from layerline.mdns import COORDINATOR_TYPE, CoordinatorAdvert
-from layerline.mdns_sockets import browse, open_zeroconf
+from layerline.mdns_sockets import Resolver, browse, open_zeroconf
 from layerline.version import WIRE_VERSION
 
 MAX_SERVICES = 64  # more than that is no LAN of ours but somebody's flood
-RESOLVE_TIMEOUT_MS = 2_000
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +85,7 @@ class _Search:
         self.adverts: list[CoordinatorAdvert] = []
         self._enough = enough
         self._done = asyncio.Event()
+        self._resolver = Resolver(COORDINATOR_TYPE)
         self._resolving: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, zeroconf: AsyncZeroconf, timeout_s: float) -> None:
@@ -100,19 +101,19 @@ class _Search:
                 task.cancel()
             await asyncio.gather(*self._resolving.values(), return_exceptions=True)
 
-    def _on_change(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
-        if state_change is ServiceStateChange.Removed or name in self._resolving:
+    def _on_change(self, zeroconf: Zeroconf, name: str, *, gone: bool) -> None:
+        if gone or name in self._resolving:
             return
         if len(self._resolving) < MAX_SERVICES:
-            self._resolving[name] = asyncio.ensure_future(self._resolve(zeroconf, service_type, name))
+            self._resolving[name] = asyncio.ensure_future(self._resolve(zeroconf, name))
 
-    async def _resolve(self, zeroconf: Zeroconf, service_type: str, name: str) -> None:
-        service = AsyncServiceInfo(service_type, name)
-        if not await service.async_request(zeroconf, RESOLVE_TIMEOUT_MS):
-            return
+    async def _resolve(self, zeroconf: Zeroconf, name: str) -> None:
         try:
-            advert = CoordinatorAdvert.from_service(service)
-        except ValueError as error:
+            resolved = await self._resolver.resolve(zeroconf, name)
+            if resolved is None:
+                return
+            advert = CoordinatorAdvert.from_service(resolved.service, from_here=resolved.from_here)
+        except (OSError, ValueError, ZeroconfError) as error:
             log.warning("The mDNS record of %r is junk: %s", name, error)
             return
         self.adverts.append(advert)

@@ -6,14 +6,13 @@ ValueError with the reason. Knows no sockets and no liveness: an advert is a hin
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zeroconf import ServiceInfo
 
-from layerline.addresses import join_address, split_address
+from layerline.addresses import ip_of, is_loopback, join_address, require_peer_host, split_address
 from layerline.checks import require
 from layerline.interfaces import reach_rank
 
@@ -24,7 +23,6 @@ MAX_ADDRESSES = 64
 MAX_LABEL_BYTES = 40  # a DNS label has at most 63, and the host's label has this one and more in it
 
 _NODE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_METADATA_HOSTS = ("169.254.169.254", "fd00:ec2::254")  # a cloud's secrets live there: never to be dialled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,8 +63,8 @@ class Advert:
         return _to_service(SERVICE_TYPE, self.service_name, self.to_txt(), self.addresses)
 
     @classmethod
-    def from_service(cls, service: ServiceInfo) -> Advert:
-        """The advert that `service` carries; ValueError says why it is junk."""
+    def from_service(cls, service: ServiceInfo, *, from_here: bool = False) -> Advert:
+        """The advert that `service` carries; ValueError says why it is junk. `from_here`: it came over loopback."""
         txt = _checked_txt(service.properties)
         return cls(
             node_id=_text(txt, "id"),
@@ -74,7 +72,7 @@ class Advert:
             version=_text(txt, "version"),
             wire_version=_number(txt, "wire"),
             devices=_text(txt, "devices"),
-            addresses=_checked_addresses(service),
+            addresses=_checked_addresses(service, from_here=from_here),
         )
 
 
@@ -108,14 +106,14 @@ class CoordinatorAdvert:
         return _to_service(COORDINATOR_TYPE, self.service_name, self.to_txt(), self.addresses)
 
     @classmethod
-    def from_service(cls, service: ServiceInfo) -> CoordinatorAdvert:
-        """The advert that `service` carries; ValueError says why it is junk."""
+    def from_service(cls, service: ServiceInfo, *, from_here: bool = False) -> CoordinatorAdvert:
+        """The advert that `service` carries; ValueError says why it is junk. `from_here`: it came over loopback."""
         txt = _checked_txt(service.properties)
         return cls(
             name=_text(txt, "name"),
             model=_text(txt, "model"),
             wire_version=_number(txt, "wire"),
-            addresses=_checked_addresses(service),
+            addresses=_checked_addresses(service, from_here=from_here),
         )
 
 
@@ -152,27 +150,25 @@ def _number(txt: Mapping[str, str], key: str) -> int:
     return int(text)
 
 
-def _checked_addresses(service: ServiceInfo) -> tuple[str, ...]:
+def names_loopback_alone(service: ServiceInfo) -> bool:
+    """Whether all the addresses of `service` are loopback ones, which mean another machine to everybody."""
+    hosts = service.parsed_scoped_addresses()
+    return bool(hosts) and all(is_loopback(host) for host in hosts)
+
+
+def _checked_addresses(service: ServiceInfo, *, from_here: bool) -> tuple[str, ...]:
     """host:port of every address one can dial; one address that must never be dialled spoils the service."""
     port = service.port
     require(port is not None and 0 < port < 1 << 16, f"its port is {port}")
     hosts = service.parsed_scoped_addresses()
-    for host in hosts:
-        _refuse_forbidden(host)
-    dialable = sorted({host for host in hosts if _is_dialable(host)}, key=lambda host: (reach_rank(host), host))
+    outward = [host for host in hosts if not is_loopback(host)] or hosts
+    for host in outward:
+        require_peer_host(host, loopback=from_here)
+    dialable = sorted({host for host in outward if _has_scope(host)}, key=lambda host: (reach_rank(host), host))
     return tuple(join_address(host, port or 0) for host in dialable)
 
 
-def _refuse_forbidden(host: str) -> None:
-    ip = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
-        ip = ip.ipv4_mapped
-    require(not ip.is_unspecified, f"its address {host} is no machine's")
-    require(not ip.is_multicast and str(ip) != "255.255.255.255", f"its address {host} is not one machine's")
-    require(str(ip) not in _METADATA_HOSTS, f"its address {host} is a cloud's metadata service")
-
-
-def _is_dialable(host: str) -> bool:
+def _has_scope(host: str) -> bool:
     """A link-local IPv6 address that came over IPv4 has no scope, so nobody knows which link it is on."""
-    ip = ipaddress.ip_address(host.partition("%")[0])
+    ip = ip_of(host)
     return "%" in host or ip.version == 4 or not ip.is_link_local

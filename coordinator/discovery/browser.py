@@ -13,16 +13,15 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from zeroconf import Error as ZeroconfError
-from zeroconf import ServiceStateChange, Zeroconf
-from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
+from zeroconf import Zeroconf
+from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
 
 from layerline.interfaces import InterfaceAddress, usable_addresses
 from layerline.mdns import SERVICE_TYPE, Advert
-from layerline.mdns_sockets import browse, open_zeroconf
+from layerline.mdns_sockets import Resolver, browse, open_zeroconf
 
 MAX_SERVICES = 256  # more than any LAN has nodes: beyond is somebody's flood
 MAX_REASONS = 8
-RESOLVE_DEADLINE_MS = 2000
 
 
 class Lookout(Protocol):
@@ -77,6 +76,7 @@ class Browser:
         self._junk_count = 0
         self._junk_reasons: deque[str] = deque(maxlen=MAX_REASONS)
         self._resolving: dict[str, asyncio.Task[None]] = {}
+        self._resolver = Resolver(SERVICE_TYPE)
         self._zeroconf: AsyncZeroconf | None = None
         self._browser: AsyncServiceBrowser | None = None
 
@@ -112,8 +112,8 @@ class Browser:
         """How many junk records came, and what was wrong with the last of them."""
         return self._junk_count, tuple(self._junk_reasons)
 
-    def _on_change(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
-        if state_change is ServiceStateChange.Removed:
+    def _on_change(self, zeroconf: Zeroconf, name: str, *, gone: bool) -> None:
+        if gone:
             if self._adverts.pop(name, None) is not None:
                 self._note_change()
             return
@@ -122,7 +122,7 @@ class Browser:
         if name not in self._adverts and len(self._adverts) + len(self._resolving) >= MAX_SERVICES:
             self._note_junk(name, f"more than {MAX_SERVICES} services are advertised")
             return
-        task = asyncio.get_running_loop().create_task(self._resolve(zeroconf, service_type, name))
+        task = asyncio.get_running_loop().create_task(self._resolve(zeroconf, name))
         self._resolving[name] = task
         task.add_done_callback(lambda done: self._forget(name, done))
 
@@ -130,15 +130,15 @@ class Browser:
         if self._resolving.get(name) is task:
             del self._resolving[name]
 
-    async def _resolve(self, zeroconf: Zeroconf, service_type: str, name: str) -> None:
+    async def _resolve(self, zeroconf: Zeroconf, name: str) -> None:
         """Keeps the advert of service `name`, once its records are here."""
         try:
-            service = AsyncServiceInfo(service_type, name)
-            if not await service.async_request(zeroconf, RESOLVE_DEADLINE_MS):
+            resolved = await self._resolver.resolve(zeroconf, name)
+            if resolved is None:
                 self._note_junk(name, "it did not say its address")
                 return
-            advert = Advert.from_service(service)
-        except (ValueError, ZeroconfError) as error:
+            advert = Advert.from_service(resolved.service, from_here=resolved.from_here)
+        except (OSError, ValueError, ZeroconfError) as error:
             self._note_junk(name, str(error))
             return
         if name not in self._adverts:

@@ -51,7 +51,8 @@ class Registration:
 
     async def _addresses_of_other(self, sockets: AsyncZeroconf, advert: Advert) -> tuple[str, ...]:
         try:
-            return Advert.from_service(await self._look_up(sockets, advert.service_name)).addresses
+            service = await self._look_up(sockets, advert.service_name)
+            return Advert.from_service(service, from_here=True).addresses  # they are told to people, not dialled
         except ValueError:
             return ()
 

@@ -36,7 +36,7 @@ def junk_services(host: str) -> list[ServiceInfo]:
         for kind in (SERVICE_TYPE, COORDINATOR_TYPE)
         for number, txt in enumerate(properties)
     ]
-    places = [("169.254.169.254", 80), ("0.0.0.0", 7355), (host, 0), ("255.255.255.255", 7355)]
+    places = [("127.0.0.1", 6379), ("169.254.169.254", 80), ("0.0.0.0", 7355), (host, 0), ("255.255.255.255", 7355)]
     for number, (address, port) in enumerate(places):
         name = f"nowhere{number}.{SERVICE_TYPE}"
         services.append(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from uuid import uuid4
 
 import pytest
-from zeroconf import IPVersion, ServiceInfo
+from zeroconf import DNSOutgoing, IPVersion, ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
+from zeroconf.const import _FLAGS_AA as FLAGS_AA
+from zeroconf.const import _FLAGS_QR_RESPONSE as FLAGS_QR_RESPONSE
 
 from coordinator.discovery.browser import Browser
 from layerline.interfaces import InterfaceAddress
@@ -49,6 +52,17 @@ async def until(found: Browser, condition: Callable[[], bool]) -> None:
             await changed.wait()
 
 
+def cry(service: ServiceInfo) -> None:
+    """Sends the records of `service` as another machine's datagram: nobody here answers questions about it."""
+    out = DNSOutgoing(FLAGS_QR_RESPONSE | FLAGS_AA)
+    for record in (service.dns_pointer(), service.dns_service(), service.dns_text(), *service.dns_addresses()):
+        out.add_answer_at_time(record, 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        for packet in out.packets():
+            sender.sendto(packet, ("224.0.0.251", 5353))
+
+
 def unique(name: str) -> Advert:
     """An advert that no other test run on this machine makes."""
     return advert(name, "127.0.0.1:7070", node_id=f"test-{uuid4().hex[:16]}")
@@ -79,6 +93,15 @@ async def test_adverts_come_change_and_go_and_junk_is_told_apart(announcer: Asyn
 
         await announcer.async_unregister_service(renamed.to_service())
         await until(found, lambda: renamed not in found.adverts)
+
+
+async def test_a_record_of_another_machine_that_points_at_a_port_of_the_reader_is_junk() -> None:
+    async with browser() as found:
+        pointer = advert("redis", "127.0.0.1:6379", node_id=f"test-{uuid4().hex[:16]}")
+        cry(pointer.to_service())
+        await until(found, lambda: any(pointer.node_id in reason for reason in found.junk[1]))
+        assert any("a loopback address, and it is on another machine" in reason for reason in found.junk[1])
+        assert pointer not in found.adverts
 
 
 async def test_without_mdns_nothing_is_found_and_the_reason_is_kept():

@@ -71,9 +71,18 @@ def test_addresses_are_best_first_whatever_order_they_came_in():
         "10.0.0.2:7070",
         "10.0.0.9:7070",
         "[fd00::2]:7070",
-        "127.0.0.1:7070",
-        "[::1]:7070",
     )
+
+
+def test_loopback_addresses_beside_others_are_left_out() -> None:
+    assert Advert.from_service(service("::1", "127.0.0.1", "10.0.0.2")).addresses == ("10.0.0.2:7070",)
+
+
+def test_an_advert_of_loopback_addresses_alone_must_have_come_over_loopback() -> None:
+    pointing_at_the_reader = service("127.0.0.1", port=6379)
+    with pytest.raises(ValueError, match="loopback address, and it is on another machine"):
+        Advert.from_service(pointing_at_the_reader)
+    assert Advert.from_service(pointing_at_the_reader, from_here=True).addresses == ("127.0.0.1:6379",)
 
 
 def test_a_link_local_address_without_scope_is_left_out():
