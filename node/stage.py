@@ -53,7 +53,8 @@ class Stage:
         self._pool = pool
         self._drawing = drawing
         self._device = device
-        self._windows = {card.spec.window_of(layer) for layer in range(spec.first_layer, spec.last_layer + 1)}
+        own = range(spec.first_layer, spec.last_layer + 1)
+        self._windows = {card.spec.layer(layer).attention.window_tokens for layer in own}
         self._is_first = spec.first_layer == 0
         self._is_last = spec.last_layer == card.spec.layers - 1
 
@@ -76,10 +77,11 @@ class Stage:
         _check_spec(card, spec)
         share = rank_shares(card.spec, group.count, spec.shares)[group.rank]
         dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[group.rank])
-        layers, slots = spec.last_layer - spec.first_layer + 1, spec.pages * spec.page_tokens
+        slots = spec.pages * spec.page_tokens
         held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, share=share, dtype=dtype, device=device)
         decoder = load_decoder(card, path, held, progress)
-        pool = KVPool.allocate(decoder.spec, layers, slots, spec.held_kv_dtype, dtype=dtype, device=device)
+        layers = [layer.attention for layer in decoder.layers]
+        pool = KVPool.allocate(layers, slots, spec.held_kv_dtype, dtype=dtype, device=device)
         if group.count > 1:
             decoder = joined(decoder, share.vocabulary, group)
         drawing = Drawing(share.vocabulary.start, group)

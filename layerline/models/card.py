@@ -18,9 +18,9 @@ from typing import Any
 import msgpack
 
 from layerline.checks import require, require_name, require_one_of
-from layerline.models.spec import ModelSpec, RopeSpec
+from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, RopeSpec
 
-CARD_VERSION = 2
+CARD_VERSION = 3
 MAX_CARD_BYTES = 256 << 20
 
 
@@ -36,7 +36,7 @@ class TensorEntry:
     offset: int
     nbytes: int
     sha256: str
-    rope_pairs: bool = False  # rows are in GGUF-llama order (pairs interleaved) and must be put back
+    rope_pairs: int = 0  # rows of a head, if they are in GGUF-llama order (pairs interleaved) and must be put back
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,19 +84,30 @@ class ModelCard:
         try:
             fields: dict[str, Any] = msgpack.unpackb(data)
             require(fields.pop("card_version") == CARD_VERSION, "model card of another version")
-            spec = fields.pop("spec")
-            rope = RopeSpec(**spec.pop("rope"))
             tensors = tuple(_tensor(entry) for entry in fields.pop("tensors"))
             tokenizer = fields.pop("tokenizer")
             tokenizer["eos_ids"] = tuple(tokenizer["eos_ids"])
             return cls(
-                spec=ModelSpec(rope=rope, **spec),
+                spec=_spec(fields.pop("spec")),
                 tensors=tensors,
                 tokenizer=TokenizerCard(**tokenizer),
                 **fields,
             )
         except (KeyError, TypeError, AttributeError, ValueError, msgpack.UnpackException) as error:
             raise ValueError(f"not a model card: {error}") from error
+
+
+def _spec(spec: dict[str, Any]) -> ModelSpec:
+    kinds = tuple(
+        LayerSpec(attention=_attention(kind["attention"]), feed_forward=FeedForwardSpec(**kind["feed_forward"]))
+        for kind in spec.pop("kinds")
+    )
+    return ModelSpec(kinds=kinds, layer_kinds=tuple(spec.pop("layer_kinds")), **spec)
+
+
+def _attention(attention: dict[str, Any]) -> AttentionSpec:
+    rope = attention.pop("rope")
+    return AttentionSpec(rope=None if rope is None else RopeSpec(**rope), **attention)
 
 
 def _tensor(entry: dict[str, Any]) -> TensorEntry:

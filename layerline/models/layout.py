@@ -45,11 +45,12 @@ def _wanted(family: Family, spec: ModelSpec) -> Iterator[tuple[TensorRule, int]]
 def _entry(
     family: Family, spec: ModelSpec, container: str, rule: TensorRule, layer: int, tensor: StoredTensor
 ) -> TensorEntry:
-    lengths = side_lengths(spec)
+    lengths = side_lengths(spec, spec.layer(layer))
     shape = tuple(lengths[side] for side in rule.sides)
     if tensor.shape != shape:
         reason = f"has the shape {list(tensor.shape)}, but the model's configuration says {list(shape)}"
         raise tensor_corrupt(tensor.name, tensor.file, reason)
+    paired = container == "gguf" and rule.name.rpartition(".")[2] in family.gguf_rope_pairs
     return TensorEntry(
         name=rule.name.format(n=layer),
         stored_name=tensor.name,
@@ -59,7 +60,7 @@ def _entry(
         offset=tensor.offset,
         nbytes=tensor.nbytes,
         sha256="",
-        rope_pairs=container == "gguf" and rule.name.rpartition(".")[2] in family.gguf_rope_pairs,
+        rope_pairs=spec.layer(layer).attention.head_dim if paired else 0,
     )
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from itertools import zip_longest
 
 from layerline.models.card import ModelCard, TensorEntry
+from layerline.models.spec import LayerSpec, ModelSpec
 
 
 def describe_mismatch(a: ModelCard, b: ModelCard) -> str:
@@ -16,7 +17,30 @@ def describe_mismatch(a: ModelCard, b: ModelCard) -> str:
 
 
 def _spec_difference(a: ModelCard, b: ModelCard) -> str:
-    return _field_difference(dataclasses.asdict(a.spec), dataclasses.asdict(b.spec), "")
+    return _field_difference(_ends(a.spec), _ends(b.spec), "") or _layer_difference(a.spec, b.spec)
+
+
+def _ends(spec: ModelSpec) -> dict[str, object]:
+    fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+    del fields["kinds"], fields["layer_kinds"]
+    return {"layers": spec.layers, **fields}
+
+
+def _layer_difference(a: ModelSpec, b: ModelSpec) -> str:
+    for index in range(a.layers):
+        difference = _part_difference(a.layer(index), b.layer(index), f"layer {index} ")
+        if difference:
+            return difference
+    return ""
+
+
+def _part_difference(a: LayerSpec, b: LayerSpec, what: str) -> str:
+    """The first difference of `attention` or `feed_forward`."""
+    for part, value in dataclasses.asdict(a).items():
+        difference = _field_difference(value, dataclasses.asdict(b)[part], f"{what}{part} ")
+        if difference:
+            return difference
+    return ""
 
 
 def _tokenizer_difference(a: ModelCard, b: ModelCard) -> str:

@@ -89,8 +89,8 @@ class TensorReader:
     def _block_rows(self, entry: TensorEntry, rows_per_block: int) -> int:
         if not entry.rope_pairs:
             return rows_per_block
-        head_dim = self._card.spec.head_dim
-        return max(head_dim, rows_per_block // head_dim * head_dim)
+        head_rows = entry.rope_pairs
+        return max(head_rows, rows_per_block // head_rows * head_rows)
 
     def _read(
         self, entry: TensorEntry, rows: range, columns: range, digest: hashlib._Hash | None
@@ -112,8 +112,7 @@ class TensorReader:
         """Undoes the row order of llama.cpp's converter, which interleaves the two halves of each head."""
         if not entry.rope_pairs:
             return numbers
-        half = self._card.spec.head_dim // 2
-        pairs = numbers.reshape(-1, half, 2, *numbers.shape[1:])
+        pairs = numbers.reshape(-1, entry.rope_pairs // 2, 2, *numbers.shape[1:])
         return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(numbers.shape)
 
     def _file_path(self, file: str) -> Path:

@@ -18,30 +18,40 @@ from itertools import accumulate, pairwise
 
 from layerline.checks import require
 from layerline.errors import PlanInvalidError
-from layerline.models.spec import ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 
 COLUMNS = 32  # the feed-forward is cut at multiples of it where it can be: most storage types have blocks of 32
 TOLERATED = 1.05  # a rank with so many times its due of the heads is not worth mention
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankShare:
-    """The part of a model that one rank has: neighbouring heads, feed-forward columns and token ids."""
+class LayerShare:
+    """The part of a layer that one rank has: neighbouring heads and feed-forward columns."""
 
     heads: range
     kv_heads: range  # those that `heads` read; a neighbouring rank may have one of them too
     intermediate: range
+
+    def part_of(self, layer: LayerSpec) -> LayerSpec:
+        """The part as a layer of its own."""
+        replace = dataclasses.replace
+        return LayerSpec(
+            attention=replace(layer.attention, heads=len(self.heads), kv_heads=len(self.kv_heads)),
+            feed_forward=replace(layer.feed_forward, intermediate=len(self.intermediate)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankShare:
+    """The part of a model that one rank has: of each kind of layer a part, and neighbouring token ids."""
+
+    kinds: tuple[LayerShare, ...]
     vocabulary: range
 
     def part_of(self, model: ModelSpec) -> ModelSpec:
-        """The part as a model of its own."""
-        return dataclasses.replace(
-            model,
-            heads=len(self.heads),
-            kv_heads=len(self.kv_heads),
-            intermediate=len(self.intermediate),
-            vocabulary=len(self.vocabulary),
-        )
+        """The part as a model of its own; its layers have the kinds that they have in the model."""
+        kinds = tuple(share.part_of(kind) for share, kind in zip(self.kinds, model.kinds, strict=True))
+        return dataclasses.replace(model, kinds=kinds, vocabulary=len(self.vocabulary))
 
 
 def rank_shares(model: ModelSpec, count: int, weights: Sequence[int] = ()) -> tuple[RankShare, ...]:
@@ -51,35 +61,51 @@ def rank_shares(model: ModelSpec, count: int, weights: Sequence[int] = ()) -> tu
     """
     weights = tuple(weights) or (1,) * count
     require(len(weights) == count and min(weights, default=0) > 0, "one positive weight is needed for each rank")
-    most = min(model.heads, model.intermediate, model.vocabulary)
+    heads = min(kind.attention.heads for kind in model.kinds)
+    most = min(heads, model.vocabulary, *(kind.feed_forward.intermediate for kind in model.kinds))
     if count > most:
-        message = f"A model with {model.heads} attention heads cannot be split over {count} devices."
+        message = f"A model with {heads} attention heads cannot be split over {count} devices."
         raise PlanInvalidError(message, remedy=f"Let a stage have at most {most} devices.")
-    unit = COLUMNS if model.intermediate % COLUMNS == 0 and model.intermediate // COLUMNS >= count else 1
-    heads = _head_ranges(model.heads, model.kv_heads, weights)
-    columns = _proportional(model.intermediate // unit, weights)
+    by_kind = [_layer_shares(kind, weights) for kind in model.kinds]
     vocabularies = _proportional(model.vocabulary, weights)
+    by_rank = zip(*by_kind, strict=True)
     return tuple(
-        RankShare(
-            heads=rank_heads,
-            kv_heads=_read_by(rank_heads, model.heads // model.kv_heads),
-            intermediate=range(unit * rank_columns.start, unit * rank_columns.stop),
-            vocabulary=vocabulary,
-        )
-        for rank_heads, rank_columns, vocabulary in zip(heads, columns, vocabularies, strict=True)
+        RankShare(kinds=kinds, vocabulary=vocabulary) for kinds, vocabulary in zip(by_rank, vocabularies, strict=True)
     )
 
 
+def _layer_shares(layer: LayerSpec, weights: Sequence[int]) -> list[LayerShare]:
+    heads, kv_heads = layer.attention.heads, layer.attention.kv_heads
+    intermediate = layer.feed_forward.intermediate
+    unit = COLUMNS if intermediate % COLUMNS == 0 and intermediate // COLUMNS >= len(weights) else 1
+    return [
+        LayerShare(
+            heads=rank_heads,
+            kv_heads=_read_by(rank_heads, heads // kv_heads),
+            intermediate=range(unit * rank_columns.start, unit * rank_columns.stop),
+        )
+        for rank_heads, rank_columns in zip(
+            _head_ranges(heads, kv_heads, weights), _proportional(intermediate // unit, weights), strict=True
+        )
+    ]
+
+
 def unevenness(model: ModelSpec, shares: Sequence[RankShare]) -> str:
-    """One sentence on what could not be split in proportion; empty if all was."""
-    dues = [model.heads * len(share.intermediate) / model.intermediate for share in shares]
+    """One sentence on what could not be split in proportion, for each kind of layer; empty if all was."""
+    sentences = [_unevenness(kind, [share.kinds[place] for share in shares]) for place, kind in enumerate(model.kinds)]
+    return " ".join(sentence for sentence in dict.fromkeys(sentences) if sentence)
+
+
+def _unevenness(layer: LayerSpec, shares: Sequence[LayerShare]) -> str:
+    attention, intermediate = layer.attention, layer.feed_forward.intermediate
+    dues = [attention.heads * len(share.intermediate) / intermediate for share in shares]
     uneven = any(len(share.heads) > TOLERATED * due for share, due in zip(shares, dues, strict=True))
-    repeated = sum(len(share.kv_heads) for share in shares) > model.kv_heads
+    repeated = sum(len(share.kv_heads) for share in shares) > attention.kv_heads
     if not uneven and not repeated:
         return ""
     heads = " + ".join(str(len(share.heads)) for share in shares)
-    groups = "1 group" if model.kv_heads == 1 else f"{model.kv_heads} groups"
-    sentence = f"The {model.heads} attention heads in {groups} are split {heads}"
+    groups = "1 group" if attention.kv_heads == 1 else f"{attention.kv_heads} groups"
+    sentence = f"The {attention.heads} attention heads in {groups} are split {heads}"
     held = " + ".join(str(len(share.kv_heads)) for share in shares)
     return f"{sentence}, with {held} key/value heads." if repeated else f"{sentence}."
 

@@ -7,20 +7,26 @@ Of a stage that is split over several devices, what one rank takes is what `Rank
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from layerline.models.shares import RankShare
-from layerline.models.spec import ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from layerline.plan import DTYPE_BYTES
 
 LOGITS_ROWS = 64  # rows whose logits are computed at once: the output matrix is large, so the fewer times the better
 
 
 def layer_parameters(spec: ModelSpec) -> int:
-    """Numbers in one decoder layer."""
-    q_size, kv_size = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
-    attention = spec.hidden * (q_size + 2 * kv_size) + q_size * spec.hidden
-    biases = q_size + 2 * kv_size if spec.qkv_bias else 0
-    return attention + biases + 3 * spec.hidden * spec.intermediate + 2 * spec.hidden
+    """Numbers in one decoder layer, the largest where they are not alike."""
+    return max(_parameters_of(spec, kind) for kind in spec.kinds)
+
+
+def _parameters_of(spec: ModelSpec, layer: LayerSpec) -> int:
+    attention = layer.attention
+    qkv_numbers = attention.query_numbers + attention.key_numbers + attention.value_numbers
+    biases = qkv_numbers if attention.qkv_bias else 0
+    matrices = qkv_numbers + attention.output_numbers + 3 * layer.feed_forward.intermediate
+    return matrices * spec.hidden + biases + 2 * spec.hidden
 
 
 def embedding_parameters(spec: ModelSpec) -> int:
@@ -33,7 +39,8 @@ def stage_weights_bytes(spec: ModelSpec, first_layer: int, last_layer: int, dtyp
 
     A stage that has both ends of a model whose output is tied holds that matrix once.
     """
-    parameters = (last_layer - first_layer + 1) * layer_parameters(spec)
+    kinds = Counter(spec.layer_kinds[first_layer : last_layer + 1])
+    parameters = sum(count * _parameters_of(spec, spec.kinds[kind]) for kind, count in kinds.items())
     has_first, has_last = first_layer == 0, last_layer == spec.layers - 1
     matrices = has_first + has_last - (has_first and has_last and spec.tied_output)
     parameters += matrices * embedding_parameters(spec)
@@ -42,12 +49,22 @@ def stage_weights_bytes(spec: ModelSpec, first_layer: int, last_layer: int, dtyp
 
 
 def kv_bytes_per_token(spec: ModelSpec, layers: int, kv_dtype: str) -> int:
-    """Bytes that one position takes in the KV pages of `layers` layers.
+    """Bytes that one position takes in the KV pages of `layers` layers, those that take most where they are not alike.
 
     In int8 every group of a head's numbers has a scale of two bytes beside it.
     """
-    numbers = layers * 2 * spec.kv_heads * spec.head_dim
-    return numbers + 2 * numbers // int8_group(spec.head_dim) if kv_dtype == "int8" else numbers * DTYPE_BYTES[kv_dtype]
+    return layers * max(_kv_bytes_of(kind.attention, kv_dtype) for kind in spec.kinds)
+
+
+def _kv_bytes_of(attention: AttentionSpec, kv_dtype: str) -> int:
+    numbers = attention.key_numbers + attention.value_numbers
+    if kv_dtype != "int8":
+        return numbers * DTYPE_BYTES[kv_dtype]
+    keys, values = (
+        attention.key_numbers // int8_group(attention.head_dim),
+        attention.value_numbers // int8_group(attention.value_dim),
+    )
+    return numbers + 2 * (keys + values)
 
 
 def int8_group(head_dim: int) -> int:
@@ -78,10 +95,16 @@ def workspace_bytes(spec: ModelSpec, max_rows: int, dtype: str, *, has_output: b
     An upper bound of what is alive at once: the residual, the widest products and their float32 copies, the
     attention scores of one block of queries, and the logits of LOGITS_ROWS rows, of one of them in float32.
     """
-    widest = max(2 * spec.intermediate, (spec.heads + 2 * spec.kv_heads) * spec.head_dim)
+    widest = max(_widest(kind) for kind in spec.kinds)
     rows = max_rows * (3 * spec.hidden + 2 * widest) * max(4, DTYPE_BYTES[dtype])
     logits = spec.vocabulary * (min(LOGITS_ROWS, max_rows) * DTYPE_BYTES[dtype] + 4) if has_output else 0
     return rows + logits + (32 << 20)
+
+
+def _widest(layer: LayerSpec) -> int:
+    attention = layer.attention
+    qkv_numbers = attention.query_numbers + attention.key_numbers + attention.value_numbers
+    return max(2 * layer.feed_forward.intermediate, qkv_numbers)
 
 
 def rank_workspace_bytes(model: ModelSpec, share: RankShare, max_rows: int, dtype: str, *, has_output: bool) -> int:

@@ -1,11 +1,20 @@
-"""What a decoder is, as data: one value that describes every family layerline knows, free of torch."""
+"""What a decoder is, as data: layer by layer, and the ends. Free of torch, containers and families.
+
+A model has few kinds of layers and says for each layer which kind it is; `ModelSpec.layer` is how everybody reads it. A
+layer's `attention` says what state it keeps: keys and values, in pages. A layer with another state, such as a recurrent
+one, would have another description in that place.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from layerline.checks import require
 from layerline.plan import MAX_LAYERS
+
+MOST_SIDE = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,40 +33,126 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSpec:
-    """A pre-norm decoder with grouped-query attention and a gated feed-forward."""
+class AttentionSpec:
+    """Grouped-query attention over pages of keys and values. Sizes are those of one head."""
 
-    family: str
-    layers: int
-    hidden: int
-    intermediate: int
     heads: int
     kv_heads: int
-    head_dim: int
+    head_dim: int  # numbers of a query and of a key
+    value_dim: int
+    rope: RopeSpec | None  # None: queries and keys are not rotated
+    qkv_bias: bool = False
+    window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
+
+    def __post_init__(self) -> None:
+        sizes = (self.heads, self.kv_heads, self.head_dim, self.value_dim)
+        require(all(0 < size < MOST_SIDE for size in sizes), "a size of the attention is out of range")
+        require(self.heads % self.kv_heads == 0, "heads is not a multiple of kv_heads")
+        require(self.rope is None or self.head_dim % 2 == 0, "head_dim is odd")
+        require(self.window_tokens >= 0, "window_tokens out of range")
+
+    @property
+    def query_numbers(self) -> int:
+        """Numbers in the queries of one row."""
+        return self.heads * self.head_dim
+
+    @property
+    def key_numbers(self) -> int:
+        """Numbers in the keys of one row."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def value_numbers(self) -> int:
+        """Numbers in the values of one row."""
+        return self.kv_heads * self.value_dim
+
+    @property
+    def output_numbers(self) -> int:
+        """Numbers that attention gives for one row, before the output matrix."""
+        return self.heads * self.value_dim
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeedForwardSpec:
+    """A gated feed-forward. Of a `kind` with experts there would be several of that width, and a router."""
+
+    intermediate: int
+    kind: Literal["dense"] = "dense"
+
+    def __post_init__(self) -> None:
+        require(0 < self.intermediate < MOST_SIDE, "intermediate is out of range")
+        require(self.kind == "dense", "a kind of feed-forward that is not known")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerSpec:
+    """One decoder layer: attention and feed-forward, each with a norm in front of it."""
+
+    attention: AttentionSpec
+    feed_forward: FeedForwardSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpec:
+    """A pre-norm decoder: its kinds of layers, which kind each layer is, and the ends.
+
+    Make it with `of`, so that equal models are equal values.
+    """
+
+    family: str
+    kinds: tuple[LayerSpec, ...]
+    layer_kinds: tuple[int, ...]  # for each layer its place in `kinds`
+    hidden: int
     vocabulary: int
     context_tokens: int  # what it was trained for
     norm_epsilon: float
-    rope: RopeSpec
-    qkv_bias: bool
     tied_output: bool  # the output matrix is the embedding
-    window_tokens: int = 0  # in layers with a window a row sees so many positions, its own the last of them; 0: all
-    first_windowed_layer: int = 0  # this layer and all after it have the window
 
     def __post_init__(self) -> None:
         require(0 < self.layers <= MAX_LAYERS, "layers out of range")
-        sizes = (self.hidden, self.intermediate, self.heads, self.kv_heads, self.head_dim, self.vocabulary)
-        require(all(0 < size < 1 << 24 for size in sizes), "a size of the model is out of range")
-        require(self.heads % self.kv_heads == 0, "heads is not a multiple of kv_heads")
-        require(self.head_dim % 2 == 0, "head_dim is odd")
-        require(0 < self.context_tokens < 1 << 24, "context_tokens out of range")
-        require(0 <= self.window_tokens < self.context_tokens, "window_tokens out of range")
-        require(0 <= self.first_windowed_layer < self.layers, "first_windowed_layer out of range")
+        require(set(self.layer_kinds) == set(range(len(self.kinds))), "layer_kinds do not go with kinds")
+        require(all(0 < size < MOST_SIDE for size in (self.hidden, self.vocabulary)), "a size is out of range")
+        require(0 < self.context_tokens < MOST_SIDE, "context_tokens out of range")
+        windows = [kind.attention.window_tokens for kind in self.kinds]
+        require(max(windows) < self.context_tokens, "window_tokens out of range")
 
-    def window_of(self, layer: int) -> int:
-        """The window of a layer in tokens, 0 if it has none."""
-        return self.window_tokens if layer >= self.first_windowed_layer else 0
+    @classmethod
+    def of(
+        cls,
+        layers: Sequence[LayerSpec],
+        *,
+        family: str,
+        hidden: int,
+        vocabulary: int,
+        context_tokens: int,
+        norm_epsilon: float,
+        tied_output: bool,
+    ) -> ModelSpec:
+        """The model of these layers; its kinds are in the order in which they first occur."""
+        kinds = tuple(dict.fromkeys(layers))
+        places = {kind: place for place, kind in enumerate(kinds)}
+        return cls(
+            family=family,
+            kinds=kinds,
+            layer_kinds=tuple(places[layer] for layer in layers),
+            hidden=hidden,
+            vocabulary=vocabulary,
+            context_tokens=context_tokens,
+            norm_epsilon=norm_epsilon,
+            tied_output=tied_output,
+        )
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return len(self.layer_kinds)
+
+    def layer(self, index: int) -> LayerSpec:
+        """The description of one layer."""
+        return self.kinds[self.layer_kinds[index]]
 
     @property
     def reach_tokens(self) -> int:
-        """The window that every layer has, so that what lies before it is never read; 0 if there is none."""
-        return self.window_of(0)
+        """The widest window if every layer has one, so that what lies before it is never read; 0 otherwise."""
+        windows = [kind.attention.window_tokens for kind in self.kinds]
+        return max(windows) if all(windows) else 0

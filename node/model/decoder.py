@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from layerline.models.spec import ModelSpec
+from layerline.models.spec import AttentionSpec, ModelSpec
 from node.model.attention import AttentionPass, attend
 from node.model.embedding import Embedding
 from node.model.kv_pool import KVPool, LayerPool
@@ -32,15 +32,16 @@ from node.model.step import Step
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """The weights of one layer. `qkv` has the rows of q, k and v, `gate_up` those of gate and up."""
+    """One layer: what it is, and its weights. `qkv` has the rows of q, k and v, `gate_up` those of gate and up."""
 
+    attention: AttentionSpec
+    rope: Rope | None  # layers with the same rotation share it
     attention_norm: Norm
     qkv: Linear
     attention_output: Linear
     ffn_norm: Norm
     gate_up: Linear
     down: Linear
-    window_tokens: int  # 0: none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +60,6 @@ class Decoder:
     layers: Sequence[Layer]
     embedding: Embedding | None
     output: Output | None
-    rope: Rope
     attend_pass: AttentionPass
 
     def embed(self, ids_T: Tensor) -> Tensor:
@@ -69,8 +69,10 @@ class Decoder:
 
     def layers_(self, x_TC: Tensor, step: Step, pool: KVPool) -> None:
         """Passes the residual through the layers in place, writing the rows' keys and values to the pool."""
-        turns_T1P = self.rope.turns_at(step.positions_T)
+        ropes = {layer.rope for layer in self.layers if layer.rope is not None}
+        turns = {rope: rope.turns_at(step.positions_T) for rope in ropes}
         for layer, layer_pool in zip(self.layers, pool.layers, strict=True):
+            turns_T1P = None if layer.rope is None else turns[layer.rope]
             x_TC += self._attention(layer, layer.attention_norm(x_TC), turns_T1P, step, layer_pool)
             x_TC += _feed_forward(layer, layer.ffn_norm(x_TC))
 
@@ -79,13 +81,17 @@ class Decoder:
         assert self.output is not None, "this stage has no output"
         return self.output.matrix(self.output.norm(x_TC))
 
-    def _attention(self, layer: Layer, normed_TC: Tensor, turns_T1P: Tensor, step: Step, pool: LayerPool) -> Tensor:
-        heads, kv_heads, head_dim = self.spec.heads, self.spec.kv_heads, self.spec.head_dim
+    def _attention(
+        self, layer: Layer, normed_TC: Tensor, turns_T1P: Tensor | None, step: Step, pool: LayerPool
+    ) -> Tensor:
+        spec = layer.attention
+        heads, kv_heads, head_dim = spec.heads, spec.kv_heads, spec.head_dim
         qkv_TND = layer.qkv(normed_TC).view(-1, heads + 2 * kv_heads, head_dim)
-        turn_(qkv_TND.narrow(1, 0, heads + kv_heads), turns_T1P)
+        if turns_T1P is not None:
+            turn_(qkv_TND.narrow(1, 0, heads + kv_heads), turns_T1P)
         pool.write(step.slots_T, qkv_TND.narrow(1, heads, 2 * kv_heads).view(-1, 2, kv_heads, head_dim))
         q_TKGD = qkv_TND.narrow(1, 0, heads).view(-1, kv_heads, heads // kv_heads, head_dim)
-        out_TKGD = attend(self.attend_pass, q_TKGD, pool, step.groups[layer.window_tokens])
+        out_TKGD = attend(self.attend_pass, q_TKGD, pool, step.groups[spec.window_tokens])
         return layer.attention_output(out_TKGD.flatten(1))
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from layerline.models.sizes import int8_group
-from layerline.models.spec import ModelSpec
+from layerline.models.spec import AttentionSpec
 from node.model.tensors import TORCH_DTYPES
 
 SCALE_DTYPE = torch.bfloat16  # what sizes.kv_bytes_per_token counts with
@@ -103,12 +103,19 @@ class KVPool:
 
     @classmethod
     def allocate(
-        cls, spec: ModelSpec, layers: int, slots: int, kv_dtype: str, *, dtype: torch.dtype, device: torch.device
+        cls,
+        layers: Sequence[AttentionSpec],
+        slots: int,
+        kv_dtype: str,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> KVPool:
-        """Pools of `slots` positions for `layers` layers, not filled; `dtype` is that of the computation."""
-        shape = (2, spec.kv_heads, slots, spec.head_dim)
+        """Pools of `slots` positions for each of `layers`, not filled; `dtype` is that of the computation."""
 
-        def layer_pool() -> LayerPool:
+        def layer_pool(spec: AttentionSpec) -> LayerPool:
+            assert spec.value_dim == spec.head_dim, "no family has values and keys of unlike size"
+            shape = (2, spec.kv_heads, slots, spec.head_dim)
             both_2KSD = torch.empty(shape, dtype=TORCH_DTYPES[kv_dtype], device=device)
             if kv_dtype != "int8":
                 return FloatPool(both_2KSD, dtype)
@@ -116,7 +123,7 @@ class KVPool:
             return Int8Pool(both_2KSD, torch.empty(scales_shape, dtype=SCALE_DTYPE, device=device), dtype)
 
         most_slots = ANY_SLOTS if TORCH_DTYPES[kv_dtype] == dtype else COPIED_SLOTS
-        return cls([layer_pool() for _ in range(layers)], most_slots)
+        return cls([layer_pool(layer) for layer in layers], most_slots)
 
     @property
     def nbytes(self) -> int:

@@ -25,16 +25,22 @@ class Sides:
     feed_forward: Side
     queries: Side
     keys: Side
+    values: Side
+    attended: Side
 
     @classmethod
-    def of(cls, spec: ModelSpec, share: RankShare) -> Sides:
-        """Those of a model of which one rank has `share`; the hidden side is never split."""
+    def of(cls, spec: ModelSpec, share: RankShare, layer: int) -> Sides:
+        """Those of one layer of a model of which one rank has `share`; the hidden side is never split."""
+        attention, feed_forward = spec.layer(layer).attention, spec.layer(layer).feed_forward
+        own = share.kinds[spec.layer_kinds[layer]]
         return cls(
             vocabulary=Side(length=spec.vocabulary, part=share.vocabulary),
             hidden=Side(length=spec.hidden, part=range(spec.hidden)),
-            feed_forward=Side(length=spec.intermediate, part=share.intermediate),
-            queries=_of_heads(spec.heads, share.heads, spec.head_dim),
-            keys=_of_heads(spec.kv_heads, share.kv_heads, spec.head_dim),
+            feed_forward=Side(length=feed_forward.intermediate, part=own.intermediate),
+            queries=_of_heads(attention.heads, own.heads, attention.head_dim),
+            keys=_of_heads(attention.kv_heads, own.kv_heads, attention.head_dim),
+            values=_of_heads(attention.kv_heads, own.kv_heads, attention.value_dim),
+            attended=_of_heads(attention.heads, own.heads, attention.value_dim),
         )
 
 

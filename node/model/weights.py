@@ -27,6 +27,7 @@ from layerline.models.card import ModelCard
 from layerline.models.read import TensorReader
 from layerline.models.shares import RankShare
 from layerline.models.sizes import stage_weights_bytes
+from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
 from node.model.attention import attention_pass
 from node.model.decoder import Decoder, Layer, Output
 from node.model.embedding import PlainEmbedding
@@ -70,8 +71,9 @@ class _StageLoader:
     def __init__(self, card: ModelCard, reader: TensorReader, held: Held, progress: Progress) -> None:
         self._card = card
         self._part = held.share.part_of(card.spec)
-        self._sides = Sides.of(card.spec, held.share)
+        self._hidden = Side(length=card.spec.hidden, part=range(card.spec.hidden))
         self._reader = reader
+        self._ropes = _ropes(self._part, held)
         self._held = held
         self._progress = progress
         self._progress_lock = Lock()
@@ -93,7 +95,6 @@ class _StageLoader:
             layers=[layer.result() for layer in layers],
             embedding=None if embedding_VC is None else PlainEmbedding(embedding_VC),
             output=self._output(output.result(), embedding_VC),
-            rope=Rope.of(part.rope, part.head_dim, held.device),
             attend_pass=attention_pass(held.device),
         )
 
@@ -109,7 +110,7 @@ class _StageLoader:
     def _embedding(self) -> Tensor | None:
         if not self._has_first:
             return None
-        return self._matrix(["embedding"], [self._sides.vocabulary], self._sides.hidden)
+        return self._end_matrix("embedding")
 
     @torch.inference_mode()
     def _own_output(self) -> Linear | None:
@@ -117,7 +118,14 @@ class _StageLoader:
         if not self._has_last or (self._has_first and self._part.tied_output):
             return None
         name = "embedding" if self._part.tied_output else "output"
-        return owned_linear(self._matrix([name], [self._sides.vocabulary], self._sides.hidden))
+        return owned_linear(self._end_matrix(name))
+
+    def _end_matrix(self, name: str) -> Tensor:
+        sides = self._sides(self._held.first_layer)
+        return self._matrix([name], [sides.vocabulary], sides.hidden)
+
+    def _sides(self, layer: int) -> Sides:
+        return Sides.of(self._card.spec, self._held.share, layer)
 
     def _output(self, own: Linear | None, embedding_VC: Tensor | None) -> Output | None:
         if not self._has_last:
@@ -129,34 +137,34 @@ class _StageLoader:
 
     @torch.inference_mode()
     def _layer(self, index: int) -> Layer:
-        sides, prefix = self._sides, f"layers.{index}."
+        sides, prefix, attention = self._sides(index), f"layers.{index}.", self._part.layer(index).attention
         gate_up_OI = self._matrix([prefix + "gate", prefix + "up"], [sides.feed_forward] * 2, sides.hidden)
         down_OI = self._matrix([prefix + "down"], [sides.hidden], sides.feed_forward)
-        output_OI = self._matrix([prefix + "attention_output"], [sides.hidden], sides.queries)
+        output_OI = self._matrix([prefix + "attention_output"], [sides.hidden], sides.attended)
         return Layer(
+            attention=attention,
+            rope=None if attention.rope is None else self._ropes[attention.rope, attention.head_dim],
             attention_norm=self._norm(prefix + "attention_norm"),
-            qkv=self._qkv(prefix),
+            qkv=self._qkv(prefix, attention, sides),
             attention_output=owned_linear(output_OI),
             ffn_norm=self._norm(prefix + "ffn_norm"),
             gate_up=owned_linear(gate_up_OI),
             down=owned_linear(down_OI),
-            window_tokens=self._part.window_of(index),
         )
 
-    def _qkv(self, prefix: str) -> Linear:
-        queries, keys, head_dim = self._sides.queries, self._sides.keys, self._part.head_dim
-        names, outputs = [prefix + "q", prefix + "k", prefix + "v"], [queries, keys, keys]
-        turned = len(queries.part) + len(keys.part)
-        weight_OI = self._matrix(names, outputs, self._sides.hidden)
-        pair_(weight_OI[:turned], head_dim)
-        if not self._part.qkv_bias:
+    def _qkv(self, prefix: str, attention: AttentionSpec, sides: Sides) -> Linear:
+        names, outputs = [prefix + "q", prefix + "k", prefix + "v"], [sides.queries, sides.keys, sides.values]
+        turned = attention.query_numbers + attention.key_numbers if attention.rope else 0
+        weight_OI = self._matrix(names, outputs, sides.hidden)
+        pair_(weight_OI[:turned], attention.head_dim)
+        if not attention.qkv_bias:
             return owned_linear(weight_OI)
         bias_O = self._vector([f"{name}_bias" for name in names], outputs)
-        pair_(bias_O[:turned], head_dim)
+        pair_(bias_O[:turned], attention.head_dim)
         return owned_linear(weight_OI, bias_O)
 
     def _norm(self, name: str) -> Norm:
-        return Norm(self._vector([name], [self._sides.hidden]), self._part.norm_epsilon)
+        return Norm(self._vector([name], [self._hidden]), self._part.norm_epsilon)
 
     def _matrix(self, names: list[str], outputs: list[Side], inputs: Side) -> Tensor:
         """The named tensors as one matrix, below each other: of each the rows and columns that are held."""
@@ -195,6 +203,13 @@ class _StageLoader:
 
     def _corrupt(self, what: str) -> ModelCorruptError:
         return ModelCorruptError(f"Model {self._card.name} {what}.", remedy="Fetch the model anew.")
+
+
+def _ropes(part: ModelSpec, held: Held) -> dict[tuple[RopeSpec, int], Rope]:
+    """One for each rotation that a layer has, by its description and the size of a head."""
+    layers = [part.layer(index).attention for index in range(held.first_layer, held.last_layer + 1)]
+    wanted = {(layer.rope, layer.head_dim) for layer in layers if layer.rope is not None}
+    return {(rope, head_dim): Rope.of(rope, head_dim, held.device) for rope, head_dim in wanted}
 
 
 def _wait_for(loading: Sequence[Future[Any]]) -> None:

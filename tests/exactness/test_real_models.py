@@ -62,16 +62,18 @@ def smollm2() -> StoredModel:
 def llama_of(stored: StoredModel) -> LlamaForCausalLM:
     """The model in `transformers`, float32, from the same dequantised numbers."""
     spec = stored.card.spec
+    layer, rope = spec.layer(0), spec.layer(0).attention.rope
+    assert rope is not None
     config = LlamaConfig(
         vocab_size=spec.vocabulary,
         hidden_size=spec.hidden,
-        intermediate_size=spec.intermediate,
+        intermediate_size=layer.feed_forward.intermediate,
         num_hidden_layers=spec.layers,
-        num_attention_heads=spec.heads,
-        num_key_value_heads=spec.kv_heads,
-        head_dim=spec.head_dim,
+        num_attention_heads=layer.attention.heads,
+        num_key_value_heads=layer.attention.kv_heads,
+        head_dim=layer.attention.head_dim,
         rms_norm_eps=spec.norm_epsilon,
-        rope_parameters={"rope_type": "default", "rope_theta": spec.rope.theta},
+        rope_parameters={"rope_type": "default", "rope_theta": rope.theta},
         max_position_embeddings=spec.context_tokens,
         tie_word_embeddings=spec.tied_output,
         attn_implementation="eager",

@@ -11,12 +11,13 @@ from pathlib import Path
 from layerline.errors import LayerlineError
 from layerline.facts import DeviceFacts
 from layerline.holding import Bind, Peer
-from layerline.models.spec import ModelSpec, RopeSpec
+from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 from node.daemon.model_library import OnProgress, OpenedModel
 from node.daemon.stage_keeper import KeeperSettings, Models, OnLost, SpawnWorker, StageKeeper
 from node.daemon.worker_group import WorkerGroup
 from node.pipe import Place, Placed, Start, Started
+from tests.fakes.specs import decoder_spec
 
 DIGEST = "d" * 64
 WORKER_PROGRAM = Path(__file__).with_name("daemon_worker.py")
@@ -52,21 +53,7 @@ def bind_command(epoch: int, command: int = 1, following: Peer | None = None) ->
 
 
 def model_spec(layers: int = 4) -> ModelSpec:
-    return ModelSpec(
-        family="llama",
-        layers=layers,
-        hidden=64,
-        intermediate=96,
-        heads=4,
-        kv_heads=2,
-        head_dim=16,
-        vocabulary=100,
-        context_tokens=256,
-        norm_epsilon=1e-5,
-        rope=RopeSpec(theta=10000.0),
-        qkv_bias=False,
-        tied_output=True,
-    )
+    return decoder_spec(layers=layers)
 
 
 def cpu_facts(budget_bytes: int = 1 << 30, device: str = "cpu") -> DeviceFacts:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from layerline.facts import DeviceFacts, Holder, LoadedStage, ModelListing, NodeFacts
-from layerline.models.spec import ModelSpec, RopeSpec
+from layerline.models.spec import ModelSpec
 from layerline.plan import Plan
 from layerline.version import WIRE_VERSION, __version__
+from tests.fakes.specs import decoder_spec
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -23,8 +24,7 @@ def model_spec(
     tied_output: bool = True,
 ) -> ModelSpec:
     """A decoder; as it stands, SmolLM2 135M: 6.8 MiB a layer, 54 MiB a matrix in bfloat16."""
-    return ModelSpec(
-        family="llama",
+    return decoder_spec(
         layers=layers,
         hidden=hidden,
         intermediate=intermediate,
@@ -33,9 +33,7 @@ def model_spec(
         head_dim=64,
         vocabulary=vocabulary,
         context_tokens=context_tokens,
-        norm_epsilon=1e-5,
-        rope=RopeSpec(theta=100000.0),
-        qkv_bias=False,
+        theta=100000.0,
         tied_output=tied_output,
     )
 

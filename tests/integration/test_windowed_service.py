@@ -13,6 +13,7 @@ from layerline.async_client import AsyncClient
 from layerline.stats_report import StatsReport
 from tests.fakes.coordinators import settings_for, split
 from tests.fakes.node_service import nodes_of, tiny_card
+from tests.fakes.specs import windowed
 
 WINDOW_TOKENS = 16  # as many as a page
 DEADLINE_S = 20.0
@@ -24,7 +25,7 @@ async def test_pages_of_an_answer_behind_the_window_are_free_at_its_end(
 ) -> None:
     """Twelve pages are whole: all stay cached if a layer still sees them, else only the prompt's and the last one."""
     card = tiny_card(tmp_path)
-    spec = replace(card.spec, window_tokens=WINDOW_TOKENS, first_windowed_layer=first_windowed_layer)
+    spec = windowed(card.spec, WINDOW_TOKENS, first_windowed_layer)
     async with (
         asyncio.timeout(DEADLINE_S),
         nodes_of(replace(card, spec=spec), "a", "b") as nodes,

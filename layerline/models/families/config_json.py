@@ -8,7 +8,8 @@ from __future__ import annotations
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.families.family import Family
 from layerline.models.fields import REMEDY, Fields
-from layerline.models.spec import ModelSpec, RopeSpec
+from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, RopeSpec
+from layerline.plan import MAX_LAYERS
 
 _KNOWN_ACTIVATIONS = ("silu", "swish")
 
@@ -16,28 +17,39 @@ _KNOWN_ACTIVATIONS = ("silu", "swish")
 def spec_from_config(family: Family, config: Fields) -> ModelSpec:
     """The spec that `config` describes."""
     _refuse_unknown(family, config)
-    window_tokens, first_windowed_layer = _window(family, config)
-    heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
+    layers, (window_tokens, first_windowed_layer) = config.integer("num_hidden_layers"), _window(family, config)
+    if not 0 < layers <= MAX_LAYERS:
+        raise config.wrong("num_hidden_layers", f"from 1 to {MAX_LAYERS}")
     try:
-        return ModelSpec(
+        unlimited, windowed = (_layer(family, config, window) for window in (0, window_tokens))
+        return ModelSpec.of(
+            [unlimited] * first_windowed_layer + [windowed] * (layers - first_windowed_layer),
             family=family.name,
-            layers=config.integer("num_hidden_layers"),
-            hidden=hidden,
-            intermediate=config.integer("intermediate_size"),
-            heads=heads,
-            kv_heads=config.integer("num_key_value_heads", heads),
-            head_dim=config.integer("head_dim", hidden // max(heads, 1)),
+            hidden=config.integer("hidden_size"),
             vocabulary=config.integer("vocab_size"),
             context_tokens=config.integer("max_position_embeddings", 2048),
             norm_epsilon=config.positive("rms_norm_eps", 1e-6),
-            rope=_rope(config),
-            qkv_bias=family.qkv_bias,
             tied_output=config.flag("tie_word_embeddings", False),
-            window_tokens=window_tokens,
-            first_windowed_layer=first_windowed_layer,
         )
     except ValueError as error:
         raise ModelCorruptError(f"{config.where}: {error}.", remedy=REMEDY) from error
+
+
+def _layer(family: Family, config: Fields, window_tokens: int) -> LayerSpec:
+    heads = config.integer("num_attention_heads")
+    head_dim = config.integer("head_dim", config.integer("hidden_size") // max(heads, 1))
+    return LayerSpec(
+        attention=AttentionSpec(
+            heads=heads,
+            kv_heads=config.integer("num_key_value_heads", heads),
+            head_dim=head_dim,
+            value_dim=head_dim,
+            rope=_rope(config),
+            qkv_bias=family.qkv_bias,
+            window_tokens=window_tokens,
+        ),
+        feed_forward=FeedForwardSpec(intermediate=config.integer("intermediate_size")),
+    )
 
 
 def _refuse_unknown(family: Family, config: Fields) -> None:

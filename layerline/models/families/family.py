@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layerline.models.spec import ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 
 # Sides of tensors, in the words of `side_lengths`.
-VOCABULARY, HIDDEN, FEED_FORWARD, QUERIES, KEYS = "vocabulary", "hidden", "feed_forward", "queries", "keys"
+VOCABULARY, HIDDEN, FEED_FORWARD = "vocabulary", "hidden", "feed_forward"
+QUERIES, KEYS, VALUES, ATTENDED = "queries", "keys", "values", "attended"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,14 +46,16 @@ class Family:
     ignored: tuple[str, ...] = ("*.rotary_emb.inv_freq", "rope_freqs.weight")
 
 
-def side_lengths(spec: ModelSpec) -> dict[str, int]:
-    """How long each side is in a model of that spec."""
+def side_lengths(spec: ModelSpec, layer: LayerSpec) -> dict[str, int]:
+    """How long each side is in a model of that spec and in one of its layers."""
     return {
         VOCABULARY: spec.vocabulary,
         HIDDEN: spec.hidden,
-        FEED_FORWARD: spec.intermediate,
-        QUERIES: spec.heads * spec.head_dim,
-        KEYS: spec.kv_heads * spec.head_dim,
+        FEED_FORWARD: layer.feed_forward.intermediate,
+        QUERIES: layer.attention.query_numbers,
+        KEYS: layer.attention.key_numbers,
+        VALUES: layer.attention.value_numbers,
+        ATTENDED: layer.attention.output_numbers,
     }
 
 
@@ -71,8 +74,8 @@ DECODER_TENSORS = (
     _layer("attention_norm", "input_layernorm.weight", "attn_norm.weight", HIDDEN),
     _layer("q", "self_attn.q_proj.weight", "attn_q.weight", QUERIES, HIDDEN),
     _layer("k", "self_attn.k_proj.weight", "attn_k.weight", KEYS, HIDDEN),
-    _layer("v", "self_attn.v_proj.weight", "attn_v.weight", KEYS, HIDDEN),
-    _layer("attention_output", "self_attn.o_proj.weight", "attn_output.weight", HIDDEN, QUERIES),
+    _layer("v", "self_attn.v_proj.weight", "attn_v.weight", VALUES, HIDDEN),
+    _layer("attention_output", "self_attn.o_proj.weight", "attn_output.weight", HIDDEN, ATTENDED),
     _layer("ffn_norm", "post_attention_layernorm.weight", "ffn_norm.weight", HIDDEN),
     _layer("gate", "mlp.gate_proj.weight", "ffn_gate.weight", FEED_FORWARD, HIDDEN),
     _layer("up", "mlp.up_proj.weight", "ffn_up.weight", FEED_FORWARD, HIDDEN),
@@ -82,5 +85,5 @@ DECODER_TENSORS = (
 QKV_BIASES = (
     _layer("q_bias", "self_attn.q_proj.bias", "attn_q.bias", QUERIES),
     _layer("k_bias", "self_attn.k_proj.bias", "attn_k.bias", KEYS),
-    _layer("v_bias", "self_attn.v_proj.bias", "attn_v.bias", KEYS),
+    _layer("v_bias", "self_attn.v_proj.bias", "attn_v.bias", VALUES),
 )

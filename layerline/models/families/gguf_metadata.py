@@ -12,7 +12,8 @@ from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.families.family import Family
 from layerline.models.families.rope_factors import llama3_from_factors
 from layerline.models.fields import REMEDY, Fields
-from layerline.models.spec import ModelSpec, RopeSpec
+from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, RopeSpec
+from layerline.plan import MAX_LAYERS
 
 
 def spec_from_gguf(
@@ -21,29 +22,41 @@ def spec_from_gguf(
     """The spec that `metadata` describes; `rope_factors` is the file's tensor rope_freqs.weight, if it has one."""
     prefix = family.gguf_architecture
     _refuse_unknown(prefix, metadata)
+    layers = metadata.integer(f"{prefix}.block_count")
+    if not 0 < layers <= MAX_LAYERS:
+        raise metadata.wrong(f"{prefix}.block_count", f"from 1 to {MAX_LAYERS}")
+    try:
+        return ModelSpec.of(
+            [_layer(family, metadata, rope_factors)] * layers,
+            family=family.name,
+            hidden=metadata.integer(f"{prefix}.embedding_length"),
+            vocabulary=len(metadata.list_of(str, "tokenizer.ggml.tokens")),
+            context_tokens=metadata.integer(f"{prefix}.context_length"),
+            norm_epsilon=metadata.positive(f"{prefix}.attention.layer_norm_rms_epsilon"),
+            tied_output=tied_output,
+        )
+    except ValueError as error:
+        raise ModelCorruptError(f"{metadata.where}: {error}.", remedy=REMEDY) from error
+
+
+def _layer(family: Family, metadata: Fields, rope_factors: NDArray[np.float32] | None) -> LayerSpec:
+    prefix = family.gguf_architecture
     heads, hidden = metadata.integer(f"{prefix}.attention.head_count"), metadata.integer(f"{prefix}.embedding_length")
     head_dim = metadata.integer(f"{prefix}.attention.key_length", hidden // max(heads, 1))
     _require_same(metadata, f"{prefix}.attention.value_length", head_dim, "values and keys of unlike length")
     _require_same(metadata, f"{prefix}.rope.dimension_count", head_dim, "rotary embedding of a part of each head")
-    try:
-        return ModelSpec(
-            family=family.name,
-            layers=metadata.integer(f"{prefix}.block_count"),
-            hidden=hidden,
-            intermediate=metadata.integer(f"{prefix}.feed_forward_length"),
+    return LayerSpec(
+        attention=AttentionSpec(
             heads=heads,
             kv_heads=metadata.integer(f"{prefix}.attention.head_count_kv", heads),
             head_dim=head_dim,
-            vocabulary=len(metadata.list_of(str, "tokenizer.ggml.tokens")),
-            context_tokens=metadata.integer(f"{prefix}.context_length"),
-            norm_epsilon=metadata.positive(f"{prefix}.attention.layer_norm_rms_epsilon"),
+            value_dim=head_dim,
             rope=_rope(prefix, metadata, head_dim, rope_factors),
             qkv_bias=family.qkv_bias,
-            tied_output=tied_output,
             window_tokens=_window(family, metadata),
-        )
-    except ValueError as error:
-        raise ModelCorruptError(f"{metadata.where}: {error}.", remedy=REMEDY) from error
+        ),
+        feed_forward=FeedForwardSpec(intermediate=metadata.integer(f"{prefix}.feed_forward_length")),
+    )
 
 
 def _refuse_unknown(prefix: str, metadata: Fields) -> None:

@@ -9,26 +9,12 @@ import pytest
 
 from layerline.errors import ProtocolError
 from layerline.frames import Frame, PageRun, Sampling, TensorBytes
-from layerline.models.spec import ModelSpec, RopeSpec
 from layerline.plan import StageSpec
 from node.model.admission import check_frame
+from tests.fakes.specs import decoder_spec, windowed
 from tests.fakes.tiny_models import Rows, frame_of, pages_of
 
-MODEL = ModelSpec(
-    family="llama",
-    layers=4,
-    hidden=8,
-    intermediate=16,
-    heads=2,
-    kv_heads=1,
-    head_dim=4,
-    vocabulary=100,
-    context_tokens=64,
-    norm_epsilon=1e-5,
-    rope=RopeSpec(theta=1e4),
-    qkv_bias=False,
-    tied_output=True,
-)
+MODEL = decoder_spec(hidden=8, intermediate=16, heads=2, kv_heads=1, head_dim=4, context_tokens=64)
 FIRST = StageSpec(
     model="m",
     digest="d",
@@ -66,10 +52,10 @@ def test_good_frames_pass() -> None:
 
 
 def test_where_every_layer_has_a_window_pages_behind_it_may_be_left_out() -> None:
-    windowed = dataclasses.replace(MODEL, window_tokens=5)
-    check_frame(frame_of(rows(1, 12, skipped_pages=2)), FIRST, windowed)
-    check_frame(frame_of(rows(4, 12, skipped_pages=2)), FIRST, windowed)
-    check_frame(frame_of(rows(1, 8, skipped_pages=1), rows(1, pages=pages_of([2]), sequence=2)), FIRST, windowed)
+    model = windowed(MODEL, 5)
+    check_frame(frame_of(rows(1, 12, skipped_pages=2)), FIRST, model)
+    check_frame(frame_of(rows(4, 12, skipped_pages=2)), FIRST, model)
+    check_frame(frame_of(rows(1, 8, skipped_pages=1), rows(1, pages=pages_of([2]), sequence=2)), FIRST, model)
 
 
 @pytest.mark.parametrize(
@@ -83,20 +69,20 @@ def test_where_every_layer_has_a_window_pages_behind_it_may_be_left_out() -> Non
 )
 def test_pages_that_are_read_may_not_be_left_out(bad: Rows, message: str) -> None:
     with pytest.raises(ProtocolError, match=message):
-        check_frame(frame_of(bad), FIRST, dataclasses.replace(MODEL, window_tokens=5))
+        check_frame(frame_of(bad), FIRST, windowed(MODEL, 5))
 
 
 def test_no_page_may_be_left_out_where_a_layer_sees_all() -> None:
-    for model in (MODEL, dataclasses.replace(MODEL, window_tokens=5, first_windowed_layer=1)):
+    for model in (MODEL, windowed(MODEL, 5, 1)):
         with pytest.raises(ProtocolError, match="leaves out 8 positions of sequence 1, of which 0 are not read"):
             check_frame(frame_of(rows(1, 12, skipped_pages=2)), FIRST, model)
 
 
 def test_a_page_written_behind_left_out_ones_is_named_by_nobody_else() -> None:
-    windowed = dataclasses.replace(MODEL, window_tokens=5)
+    model = windowed(MODEL, 5)
     writer, reader = rows(1, 12, skipped_pages=2), rows(1, pages=pages_of([1]), sequence=2)
     with pytest.raises(ProtocolError, match=SHARED.format(page=1, writer=1, other=2)):
-        check_frame(frame_of(writer, reader), FIRST, windowed)
+        check_frame(frame_of(writer, reader), FIRST, model)
 
 
 def test_pages_that_are_only_read_may_be_shared() -> None:

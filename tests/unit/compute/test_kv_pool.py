@@ -7,30 +7,17 @@ import torch
 from torch import Tensor
 
 from layerline.models.sizes import kv_bytes_per_token
-from layerline.models.spec import ModelSpec, RopeSpec
 from layerline.plan import KV_DTYPES
 from node.model.kv_pool import COPIED_SLOTS, KVPool, LayerPool
+from tests.fakes.specs import decoder_spec
 
-MODEL = ModelSpec(
-    family="llama",
-    layers=3,
-    hidden=8,
-    intermediate=16,
-    heads=4,
-    kv_heads=2,
-    head_dim=16,
-    vocabulary=100,
-    context_tokens=64,
-    norm_epsilon=1e-5,
-    rope=RopeSpec(theta=1e4),
-    qkv_bias=False,
-    tied_output=True,
-)
+MODEL = decoder_spec(layers=3)
 DTYPES = [torch.float32, torch.bfloat16]
 
 
 def pool_of(kv_dtype: str, dtype: torch.dtype = torch.float32) -> KVPool:
-    return KVPool.allocate(MODEL, 3, 44, kv_dtype, dtype=dtype, device=torch.device("cpu"))
+    layers = [MODEL.layer(index).attention for index in range(3)]
+    return KVPool.allocate(layers, 44, kv_dtype, dtype=dtype, device=torch.device("cpu"))
 
 
 def random(rows: int, dtype: torch.dtype = torch.float32) -> Tensor:

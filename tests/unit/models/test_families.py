@@ -9,7 +9,7 @@ import pytest
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.families.rope_factors import llama3_factors
 from layerline.models.headers import read_headers
-from layerline.models.spec import RopeSpec
+from layerline.models.spec import ModelSpec, RopeSpec
 from tests.fakes.model_files import EPSILON, ROPE_THETA, TinyModel, stored_name, write_folder, write_gguf
 
 LLAMA = TinyModel()
@@ -25,14 +25,21 @@ LLAMA3_SCALING = {
 LLAMA3_ROPE = RopeSpec(theta=ROPE_THETA, scaling="llama3", factor=8.0)
 
 
+def windows_of(spec: ModelSpec) -> list[int]:
+    return [spec.layer(index).attention.window_tokens for index in range(spec.layers)]
+
+
 def test_both_containers_give_one_spec(tmp_path: Path) -> None:
     for model in (LLAMA, QWEN2):
         from_gguf = read_headers(write_gguf(tmp_path / model.family / "model.gguf", model)).spec
         from_folder = read_headers(write_folder(tmp_path / model.family, model)).spec
         assert from_gguf == from_folder
         assert (from_gguf.family, from_gguf.layers, from_gguf.vocabulary) == (model.family, 2, model.vocabulary)
-        assert (from_gguf.qkv_bias, from_gguf.tied_output) == (model.family == "qwen2", model.tied_output)
-        assert (from_gguf.norm_epsilon, from_gguf.rope) == (EPSILON, RopeSpec(theta=ROPE_THETA))
+        assert (from_gguf.layer(1).attention.qkv_bias, from_gguf.tied_output) == (
+            model.family == "qwen2",
+            model.tied_output,
+        )
+        assert (from_gguf.norm_epsilon, from_gguf.layer(1).attention.rope) == (EPSILON, RopeSpec(theta=ROPE_THETA))
 
 
 def test_rows_of_llama_queries_and_keys_are_marked_in_gguf_only(tmp_path: Path) -> None:
@@ -59,15 +66,18 @@ def test_rows_of_llama_queries_and_keys_are_marked_in_gguf_only(tmp_path: Path) 
     ],
 )
 def test_rotary_settings_of_a_config(tmp_path: Path, config: Mapping[str, object], rope: RopeSpec) -> None:
-    assert read_headers(write_folder(tmp_path, LLAMA, config=config)).spec.rope == rope
+    assert read_headers(write_folder(tmp_path, LLAMA, config=config)).spec.layer(1).attention.rope == rope
 
 
 def test_rotary_settings_of_a_gguf(tmp_path: Path) -> None:
     scaling = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
     linear = read_headers(write_gguf(tmp_path / "linear.gguf", LLAMA, metadata=scaling)).spec
-    assert linear.rope == RopeSpec(theta=ROPE_THETA, scaling="linear", factor=4.0)
+    assert linear.layer(0).attention.rope == RopeSpec(theta=ROPE_THETA, scaling="linear", factor=4.0)
     factors = {"rope_freqs.weight": llama3_factors(LLAMA3_ROPE, LLAMA.head_dim)}
-    assert read_headers(write_gguf(tmp_path / "llama3.gguf", LLAMA, tensors=factors)).spec.rope == LLAMA3_ROPE
+    assert (
+        read_headers(write_gguf(tmp_path / "llama3.gguf", LLAMA, tensors=factors)).spec.layer(1).attention.rope
+        == LLAMA3_ROPE
+    )
 
 
 def test_rotary_divisors_of_another_scaling_are_refused(tmp_path: Path) -> None:
@@ -108,7 +118,7 @@ def test_unsupported_configs(tmp_path: Path, model: TinyModel, config: Mapping[s
 )
 def test_a_window_that_is_not_in_use_is_no_matter(tmp_path: Path, config: Mapping[str, object]) -> None:
     spec = read_headers(write_folder(tmp_path, QWEN2, config=config)).spec
-    assert (spec.window_tokens, spec.reach_tokens, spec.window_of(1)) == (0, 0, 0)
+    assert (spec.reach_tokens, windows_of(spec)) == (0, [0, 0])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +136,7 @@ def test_the_window_of_each_layer(
     tmp_path: Path, model: TinyModel, config: Mapping[str, object], windows: list[int], reach_tokens: int
 ) -> None:
     spec = read_headers(write_folder(tmp_path, model, config=config)).spec
-    assert [spec.window_of(layer) for layer in range(2)] == windows
+    assert windows_of(spec) == windows
     assert spec.reach_tokens == reach_tokens
 
 

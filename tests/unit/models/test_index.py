@@ -55,15 +55,25 @@ def test_one_flipped_bit_gives_another_digest_and_is_named(tmp_path: Path) -> No
     )
 
 
+def test_a_card_with_two_kinds_of_layers_survives_its_bytes(tmp_path: Path) -> None:
+    config = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
+    card = indexed(write_folder(tmp_path, TinyModel(family="qwen2"), config=config))
+    assert len(card.spec.kinds) == 2
+    assert ModelCard.from_bytes(card.to_bytes()) == card
+
+
 def test_mismatches_of_every_kind_are_described(tmp_path: Path) -> None:
     card = indexed(write_gguf(tmp_path / "model.gguf", MODEL))
     half = indexed(write_gguf(tmp_path / "half.gguf", MODEL, storage="F16"))
     longer = indexed(write_gguf(tmp_path / "longer.gguf", MODEL, metadata={"llama.context_length": 512}))
     begun = indexed(write_gguf(tmp_path / "begun.gguf", MODEL, metadata={"tokenizer.ggml.add_bos_token": True}))
+    scaling = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    slower = indexed(write_gguf(tmp_path / "slower.gguf", MODEL, metadata=scaling))
     fewer = dataclasses.replace(card, digest="other", tensors=card.tensors[1:])
     assert describe_mismatch(card, dataclasses.replace(card, name="other")) == ""
     assert describe_mismatch(card, half) == "tensor embedding (token_embd.weight) is stored as F32 and F16"
     assert describe_mismatch(card, longer) == "context_tokens is 256 and 512"
+    assert describe_mismatch(card, slower).startswith("layer 0 attention rope ")
     assert describe_mismatch(card, begun) == "tokenizer add_bos is False and True"
     assert describe_mismatch(card, fewer) == "tensor embedding is only in one of them"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,20 +16,20 @@ from layerline.models.sizes import (
     stage_weights_bytes,
     workspace_bytes,
 )
-from layerline.models.spec import ModelSpec, RopeSpec
+from layerline.models.spec import ModelSpec
+from tests.fakes.specs import decoder_spec, of_layers
 
 
 def model(heads: int, kv_heads: int, *, intermediate: int = 1536, vocabulary: int = 49152) -> ModelSpec:
-    return ModelSpec(
-        family="llama", layers=4, hidden=576, intermediate=intermediate, heads=heads, kv_heads=kv_heads, head_dim=64,
-        vocabulary=vocabulary, context_tokens=2048, norm_epsilon=1e-5, rope=RopeSpec(theta=1e4), qkv_bias=True,
-        tied_output=True,
+    return decoder_spec(
+        hidden=576, intermediate=intermediate, heads=heads, kv_heads=kv_heads, head_dim=64, vocabulary=vocabulary,
+        context_tokens=2048, qkv_bias=True,
     )  # fmt: skip
 
 
 def heads_of(shares: tuple[RankShare, ...]) -> list[tuple[int, int]]:
     """(query heads, key/value heads) of each rank."""
-    return [(len(share.heads), len(share.kv_heads)) for share in shares]
+    return [(len(share.kinds[0].heads), len(share.kinds[0].kv_heads)) for share in shares]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_weights_decide_in_proportion() -> None:
     spec = model(32, 8, vocabulary=1000)
     big, small = rank_shares(spec, 2, (3, 1))
     assert heads_of((big, small)) == [(24, 6), (8, 2)]
-    assert (len(big.intermediate), len(small.intermediate)) == (1152, 384)
+    assert (len(big.kinds[0].intermediate), len(small.kinds[0].intermediate)) == (1152, 384)
     assert (big.vocabulary, small.vocabulary) == (range(750), range(750, 1000))
     assert rank_shares(spec, 2, (300, 100)) == (big, small)
 
@@ -62,13 +64,13 @@ def test_weights_decide_in_proportion() -> None:
 def test_a_rank_of_next_to_no_weight_still_has_something() -> None:
     shares = rank_shares(model(9, 3), 3, (1_000_000, 1, 1))
     assert heads_of(shares) == [(6, 2), (2, 1), (1, 1)]
-    assert [len(share.intermediate) for share in shares] == [1472, 32, 32]
+    assert [len(share.kinds[0].intermediate) for share in shares] == [1472, 32, 32]
 
 
 @pytest.mark.parametrize(("intermediate", "columns"), [(128, [64, 64]), (96, [64, 32]), (50, [25, 25]), (32, [16, 16])])
 def test_feed_forward_columns_are_multiples_of_32_where_they_can_be(intermediate: int, columns: list[int]) -> None:
     shares = rank_shares(model(4, 2, intermediate=intermediate), 2)
-    assert [len(share.intermediate) for share in shares] == columns
+    assert [len(share.kinds[0].intermediate) for share in shares] == columns
 
 
 @given(
@@ -83,16 +85,22 @@ def test_every_split_covers_the_model_once_and_its_parts_are_models(
     groups: int, group: int, intermediate: int, vocabulary: int, data: st.DataObject
 ) -> None:
     spec = model(groups * group, groups, intermediate=intermediate, vocabulary=vocabulary)
-    count = data.draw(st.integers(1, min(8, spec.heads)))
+    count = data.draw(st.integers(1, min(8, spec.layer(0).attention.heads)))
     weights = data.draw(st.lists(st.integers(1, 50), min_size=count, max_size=count))
     shares = rank_shares(spec, count, weights)
     for share in shares:
         part = share.part_of(spec)  # refuses itself unless its heads are a multiple of its key/value heads
-        assert all(head // group in share.kv_heads for head in share.heads)
+        assert all(head // group in share.kinds[0].kv_heads for head in share.kinds[0].heads)
         assert part.hidden == spec.hidden
-    for name in ("heads", "intermediate", "vocabulary"):
-        covered = [number for share in shares for number in getattr(share, name)]
-        assert covered == list(range(getattr(spec, name)))
+    covered = [
+        [number for part in parts for number in part]
+        for parts in (
+            [share.kinds[0].heads for share in shares],
+            [share.kinds[0].intermediate for share in shares],
+            [share.vocabulary for share in shares],
+        )
+    ]
+    assert covered == [list(range(length)) for length in (groups * group, intermediate, vocabulary)]
 
 
 def test_what_is_uneven_is_said_in_a_sentence() -> None:
@@ -144,3 +152,14 @@ def test_only_the_rank_of_a_split_vocabulary_has_room_for_the_others_logits() ->
     assert rank_workspace_bytes(spec, first, 64, "float32", has_output=True) > own + 64 * spec.vocabulary * 4
     middle = workspace_bytes(first.part_of(spec), 64, "float32", has_output=False)
     assert rank_workspace_bytes(spec, first, 64, "float32", has_output=False) == middle
+
+
+def test_each_kind_of_layer_is_split_on_its_own() -> None:
+    spec = model(8, 4)
+    narrow = replace(spec.layer(0), attention=replace(spec.layer(0).attention, heads=4, kv_heads=2))
+    mixed = of_layers(spec, [spec.layer(0), narrow, spec.layer(0), narrow])
+    parts = [share.part_of(mixed) for share in rank_shares(mixed, 2)]
+    assert [[part.layer(n).attention.heads for n in range(4)] for part in parts] == [[4, 2, 4, 2]] * 2
+    assert [[part.layer(n).attention.kv_heads for n in range(4)] for part in parts] == [[2, 1, 2, 1]] * 2
+    one, other = (stage_weights_bytes(mixed, n, n, "float32") for n in (1, 2))
+    assert stage_weights_bytes(mixed, 1, 2, "float32") == one + other > 2 * one

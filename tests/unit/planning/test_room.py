@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.planning.crew import Crew
-from coordinator.planning.footprint import PAGE_TOKENS, Footprint, ends_of
+from coordinator.planning.footprint import MIDDLE, PAGE_TOKENS, Footprint
 from coordinator.planning.planner import HOP_S, make_plan
 from coordinator.planning.room import MOST_SLOWER, SEQUENCES_OF_USE, Priced, preferred
 from coordinator.planning.splitting import best_split
@@ -31,8 +31,9 @@ def sequences(made: Plan) -> float:
 
 def stage_mib(layers: int, sequences: float) -> int:
     """The least that a stage in the middle takes, with pages for so many sequences of 512 tokens."""
-    footprint = Footprint.asked(SPEC, ASKED, round(512 * sequences))
-    return -(-footprint.needed_bytes(layers, ends_of(SPEC, 1, layers)) // MIB)
+    longer = model_spec(layers=layers + 2, vocabulary=16)
+    footprint = Footprint.asked(longer, ASKED, round(512 * sequences))
+    return -(-footprint.needed_bytes(layers, MIDDLE) // MIB)
 
 
 def test_there_are_pages_for_as_many_sequences_as_are_of_use_and_no_more():

@@ -11,10 +11,11 @@ from coordinator.planning.footprint import Footprint
 from coordinator.planning.planner import make_plan
 from layerline.facts import LoadedStage
 from layerline.plan import PlanRequest
+from tests.fakes.specs import windowed
 from tests.fakes.worlds import model_spec, node
 
-WINDOWED = replace(model_spec(context_tokens=32768), window_tokens=1024)
-MIXED = replace(WINDOWED, first_windowed_layer=1)
+WINDOWED = windowed(model_spec(context_tokens=32768), 1024)
+MIXED = windowed(model_spec(context_tokens=32768), 1024, 1)
 ASKED = PlanRequest(model="m", context_tokens=16384)
 
 
