@@ -1,7 +1,8 @@
 """Child processes of the daemon: started from an argument list, ended with their block, their last words kept.
 
 Each is the leader of its own session, so that Ctrl-C in a terminal reaches the daemon alone, which then ends
-its children in order. A child whose standard input ends has lost its daemon and ends itself.
+its children in order. A child whose standard input ends has lost its daemon and ends itself: short-lived ones by
+`end_with_parent`, which is the child's own part.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -110,3 +112,14 @@ class LastWords:
         self._lines.append(text)
         if self._prefix and text:
             log.info("%s: %s", self._prefix, text)
+
+
+def end_with_parent() -> None:
+    """Ends this process at once when its standard input ends, which it does when the daemon is gone."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, name="parent-watch", daemon=True).start()

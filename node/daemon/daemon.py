@@ -24,21 +24,22 @@ from layerline.hosting.listening import ANY_IPV4, Listening, listen
 from layerline.mdns import MAX_ADDRESSES
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import node_pb2_grpc
-from node.daemon.all_reduce import measure_in_children, measured_all_reduce
 from node.daemon.child import python_module
-from node.daemon.description import Description, DeviceWatch
-from node.daemon.devices import check_memory, chosen_devices
-from node.daemon.greeting import greet, log_to_standard_error, tell_measured
-from node.daemon.hold_desk import HoldDesk
+from node.daemon.description import Description
+from node.daemon.devices.all_reduce import measure_in_children, measured_all_reduce
+from node.daemon.devices.readings import check_memory, chosen_devices
+from node.daemon.devices.speeds import measure_in_child, measured_speeds, usable_cores
+from node.daemon.devices.system import system_devices
+from node.daemon.devices.watch import DeviceWatch
+from node.daemon.hold.admission import HoldAdmission
 from node.daemon.identity import Identity, held_identity
-from node.daemon.measure import measure_in_child, measured_speeds, usable_cores
-from node.daemon.model_library import ModelLibrary
+from node.daemon.notices import greet, log_to_standard_error, tell_measured
 from node.daemon.registration import Registration
 from node.daemon.service import NodeService
 from node.daemon.settings import DEFAULT_PORT, NodeSettings
-from node.daemon.stage_keeper import KeeperSettings, OnLost, StageKeeper, Worker
-from node.daemon.system_devices import system_devices
-from node.daemon.worker_group import WorkerGroup
+from node.daemon.stages.keeper import KeeperSettings, OnLost, StageKeeper, Worker
+from node.daemon.stages.model_library import ModelLibrary
+from node.daemon.workers.group import WorkerGroup
 
 DRAIN_DEADLINE_S = 2.0  # for the coordinator to let the step that runs end, and to leave
 CALLS_DEADLINE_S = 0.2  # for other calls
@@ -67,7 +68,7 @@ class _Parts:
 
     library: ModelLibrary
     keeper: StageKeeper
-    desk: HoldDesk
+    admission: HoldAdmission
     description: Description
 
 
@@ -88,7 +89,7 @@ async def _run(settings: NodeSettings, worker_command: tuple[str, ...], last_res
             background = [_measure(settings.state, watch)]
             if settings.mdns:
                 background.append(_advertise(parts, listening))
-            await _until_told(told, parts.desk, background, last_resort)
+            await _until_told(told, parts.admission, background, last_resort)
 
 
 def _assemble(
@@ -116,9 +117,9 @@ def _assemble(
         spawn_worker=spawn_workers,
         call_later=asyncio.get_running_loop().call_later,
     )
-    desk = HoldDesk(keeper, node=settings.name, node_id=identity.node_id)
-    description = Description(identity, listening, watch, library, keeper, desk)
-    return _Parts(library=library, keeper=keeper, desk=desk, description=description)
+    admission = HoldAdmission(keeper, node=settings.name, node_id=identity.node_id)
+    description = Description(identity, listening, watch, library, keeper, admission)
+    return _Parts(library=library, keeper=keeper, admission=admission, description=description)
 
 
 def _listen(server: grpc.aio.Server, settings: NodeSettings) -> Listening:
@@ -152,7 +153,7 @@ def _empty_folder(path: Path) -> Iterator[Path]:
 
 @asynccontextmanager
 async def _serving(server: grpc.aio.Server, parts: _Parts) -> AsyncIterator[None]:
-    service = NodeService(parts.description.facts, parts.library, parts.desk)
+    service = NodeService(parts.description.facts, parts.library, parts.admission)
     # The generated class knows only handlers that yield, gRPC also those that write to their context.
     node_pb2_grpc.add_NodeServicer_to_server(cast("node_pb2_grpc.NodeServicer", service), server)
     try:
@@ -164,7 +165,7 @@ async def _serving(server: grpc.aio.Server, parts: _Parts) -> AsyncIterator[None
 
 
 async def _until_told(
-    told: asyncio.Event, desk: HoldDesk, background: list[Coroutine[Any, Any, None]], last_resort: LastResort
+    told: asyncio.Event, admission: HoldAdmission, background: list[Coroutine[Any, Any, None]], last_resort: LastResort
 ) -> None:
     """Runs the background until told, then ends it while the coordinator leaves; raises what must end the node."""
     try:
@@ -174,7 +175,7 @@ async def _until_told(
             last_resort.begin()
             for task in tasks:
                 task.cancel()
-            await desk.drain(DRAIN_DEADLINE_S)
+            await admission.drain(DRAIN_DEADLINE_S)
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
 

@@ -17,8 +17,8 @@ from layerline.rpc.convert import from_union, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler
 from layerline.rpc.v1 import node_pb2
 from layerline.rpc.writing import write_whole
-from node.daemon.hold_desk import HoldDesk
-from node.daemon.model_library import ModelLibrary
+from node.daemon.hold.admission import HoldAdmission
+from node.daemon.stages.model_library import ModelLibrary
 
 CARD_CHUNK_BYTES = 256 << 10
 
@@ -26,10 +26,12 @@ CARD_CHUNK_BYTES = 256 << 10
 class NodeService:
     """The service. `describe` tells the facts; peers of other wire versions may ask for them, too."""
 
-    def __init__(self, describe: Callable[[], Awaitable[NodeFacts]], library: ModelLibrary, desk: HoldDesk) -> None:
+    def __init__(
+        self, describe: Callable[[], Awaitable[NodeFacts]], library: ModelLibrary, admission: HoldAdmission
+    ) -> None:
         self._describe = describe
         self._library = library
-        self._desk = desk
+        self._admission = admission
 
     @unary_handler
     async def Describe(self, _request: node_pb2.DescribeRequest, _context: Any) -> node_pb2.NodeFacts:
@@ -62,7 +64,7 @@ class NodeService:
     @unary_handler
     async def Hold(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """One coordinator's hold; the call's context does the reading and writing."""
-        await self._desk.attend(_ContextWire(context), address_of(context.peer()))
+        await self._admission.attend(_ContextWire(context), address_of(context.peer()))
 
 
 class _Meter:

@@ -13,9 +13,9 @@ import time
 import torch
 
 from layerline.facts import ALL_REDUCE_BYTES
-from node.daemon.child_life import end_with_parent
+from node.daemon.child import end_with_parent
 from node.ranks.measure import measure_all_reduce
-from node.worker.joining import joined
+from node.worker.rank_group import joined
 
 TRIES = 8  # over two seconds, so that another program's moment does not count for good
 PAUSE_S = 0.25

@@ -22,7 +22,7 @@ from node.ranks.shared_memory import DEADLINE_S
 from node.stage import Stage
 from node.worker.daemon_pipe import DaemonPipe
 from node.worker.follower import follow
-from node.worker.loading import LoadedRank, LoadPart, loaded_rank
+from node.worker.loaded_rank import LoadedRank, LoadPart, loaded_rank
 from node.worker.rank_end import ProcessEnd
 from node.worker.rank_steps import RankSteps
 from node.worker.ring_service import RingService

@@ -13,9 +13,9 @@ from layerline.facts import DeviceFacts
 from layerline.holding import Bind, Peer
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
-from node.daemon.model_library import OnProgress, OpenedModel
-from node.daemon.stage_keeper import KeeperSettings, Models, OnLost, SpawnWorker, StageKeeper
-from node.daemon.worker_group import WorkerGroup
+from node.daemon.stages.keeper import KeeperSettings, Models, OnLost, SpawnWorker, StageKeeper
+from node.daemon.stages.model_library import OnProgress, OpenedModel
+from node.daemon.workers.group import WorkerGroup
 from node.pipe import Place, Placed, Start, Started
 from tests.fakes.specs import decoder_spec
 

@@ -12,10 +12,10 @@ from layerline.facts import NodeFacts
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import node_pb2_grpc
 from layerline.version import WIRE_VERSION, __version__
-from node.daemon.hold_desk import HoldDesk
-from node.daemon.model_library import ModelLibrary
+from node.daemon.hold.admission import HoldAdmission
 from node.daemon.service import NodeService
-from node.daemon.stage_keeper import StageKeeper
+from node.daemon.stages.keeper import StageKeeper
+from node.daemon.stages.model_library import ModelLibrary
 from tests.fakes.daemon_parts import make_keeper, process_workers
 
 
@@ -25,14 +25,14 @@ class ServedNode:
 
     address: str
     keeper: StageKeeper
-    desk: HoldDesk
+    admission: HoldAdmission
 
 
 @asynccontextmanager
 async def served_node(folder: Path, mode: str = "good") -> AsyncIterator[ServedNode]:
     """A node whose workers are of `mode` (see `tests.fakes.daemon_worker`) and whose models lie in folder/models."""
     keeper = make_keeper(process_workers(mode))
-    desk = HoldDesk(keeper, node="kitchen", node_id="k1")
+    admission = HoldAdmission(keeper, node="kitchen", node_id="k1")
     (folder / "work").mkdir()
     library = ModelLibrary(folder / "models", node="kitchen", cache=folder / "cache", work=folder / "work")
 
@@ -45,16 +45,16 @@ async def served_node(folder: Path, mode: str = "good") -> AsyncIterator[ServedN
             state="ready",
             models=library.listings(),
             loaded=(keeper.loaded,) if keeper.loaded else (),
-            held_by=desk.holder,
+            held_by=admission.holder,
         )
 
     server = make_server()
-    service = cast("node_pb2_grpc.NodeServicer", NodeService(describe, library, desk))
+    service = cast("node_pb2_grpc.NodeServicer", NodeService(describe, library, admission))
     node_pb2_grpc.add_NodeServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        yield ServedNode(address=f"127.0.0.1:{port}", keeper=keeper, desk=desk)
+        yield ServedNode(address=f"127.0.0.1:{port}", keeper=keeper, admission=admission)
     finally:
         await server.stop(None)
         await keeper.close()

@@ -19,7 +19,7 @@ from layerline.plan import StageSpec
 from node.ranks.group import RankGroup
 from node.stage import Stage
 from node.worker import program
-from node.worker.loading import Progress
+from node.worker.loaded_rank import Progress
 
 STRUCK_SUM = 2  # the embedding's comes first, then two of each layer
 

@@ -26,9 +26,9 @@ from layerline.rpc.convert import from_union, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc, ring_pb2_grpc
 from layerline.version import WIRE_VERSION, __version__
-from node.daemon.hold_desk import HoldDesk
-from node.daemon.model_library import OnProgress, OpenedModel
-from node.daemon.stage_keeper import KeeperSettings, OnLost, StageKeeper
+from node.daemon.hold.admission import HoldAdmission
+from node.daemon.stages.keeper import KeeperSettings, OnLost, StageKeeper
+from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.pipe import Place, Placed, Start, Started
 from node.worker.ring_service import RingService
 from tests.fakes.daemon_parts import FakeEpochs, FakeTimers
@@ -137,7 +137,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
             spawn_worker=self._spawn,
             call_later=FakeTimers().call_later,
         )
-        self.desk = HoldDesk(self.keeper, node=name, node_id=f"id-{name}")
+        self.admission = HoldAdmission(self.keeper, node=name, node_id=f"id-{name}")
 
     async def serve(self, port: int = 0) -> None:
         """Answers on a port from now on."""
@@ -161,7 +161,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
 
     async def freed(self) -> None:
         """Waits until no coordinator holds it."""
-        await self.desk._free.wait()
+        await self.admission._free.wait()
 
     async def reach(self, point: str) -> None:
         """Does what the test wants to happen there."""
@@ -188,12 +188,12 @@ class FakeNode(node_pb2_grpc.NodeServicer):
             name=self.name,
             version=__version__,
             wire_version=WIRE_VERSION,
-            state="draining" if self.desk.draining else self.state,
+            state="draining" if self.admission.draining else self.state,
             addresses=(self.address,),
             devices=self._devices,
             models=(listing,),
             loaded=(self.keeper.loaded,) if self.keeper.loaded else (),
-            held_by=self.desk.holder,
+            held_by=self.admission.holder,
             last_epoch=self.epochs.epoch,
             models_folder="/models",
         )
@@ -210,7 +210,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
 
     @unary_handler
     async def Hold(self, requests: Any, context: Any) -> None:  # type: ignore[override]  # a handler that writes to its context
-        await self.desk.attend(_Wire(self, context), context.peer())
+        await self.admission.attend(_Wire(self, context), context.peer())
 
 
 class _Wire:

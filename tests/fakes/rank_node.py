@@ -18,9 +18,9 @@ from layerline.plan import StageSpec
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.version import WIRE_VERSION
 from node.daemon.child import python_module
-from node.daemon.model_library import OnProgress, OpenedModel
-from node.daemon.stage_keeper import KeptStage, OnLost
-from node.daemon.worker_group import WorkerGroup
+from node.daemon.stages.keeper import KeptStage, OnLost
+from node.daemon.stages.model_library import OnProgress, OpenedModel
+from node.daemon.workers.group import WorkerGroup
 from tests.fakes.daemon_parts import bind_command, make_keeper
 from tests.fakes.tiny_models import StoredModel
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from node.daemon.devices import Speed
-from node.daemon.measure import speed_file, speed_key
-from node.daemon.system_devices import system_devices
+from node.daemon.devices.readings import Speed
+from node.daemon.devices.speeds import speed_file, speed_key
+from node.daemon.devices.system import system_devices
 
 END_DEADLINE_S = 10.0
 SPEED = Speed(matrix_flops_per_s=1e11, memory_bytes_per_s=1e10)

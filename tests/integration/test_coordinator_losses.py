@@ -24,7 +24,7 @@ from layerline.errors import (
 from layerline.models.card import ModelCard
 from layerline.plan import PlanRequest
 from layerline.requests import GenerateRequest, Piece
-from node.daemon import holding
+from node.daemon.hold import hold as holding
 from tests.fakes.coordinators import answer, coordinator_of, prepared, split
 from tests.fakes.losses import LONG, Loss, dies, loses_worker, seat_of, swallow, works_without
 from tests.fakes.node_service import nodes_of
@@ -93,7 +93,7 @@ async def test_a_draining_node_in_mid_answer(card: ModelCard) -> None:
         await prepared(coordinator, split("a", "b"))
         drains: list[asyncio.Task[None]] = []
         seat_of(nodes[1]).stage.accept = swallow  # type: ignore[method-assign]  # instead of its own
-        nodes[0].on_step = lambda _step: drains.append(asyncio.create_task(nodes[1].desk.drain(5)))
+        nodes[0].on_step = lambda _step: drains.append(asyncio.create_task(nodes[1].admission.drain(5)))
         with pytest.raises(NodeDrainingError) as raised:
             await answer(coordinator, **LONG)
         assert raised.value.node == "b"

@@ -47,20 +47,20 @@ async def test_a_node_that_another_coordinator_took_first(card: ModelCard) -> No
         b = nodes[1]
 
         async def taken() -> None:
-            b.desk.holder = Holder(coordinator="other", address="10.0.0.9:1")
+            b.admission.holder = Holder(coordinator="other", address="10.0.0.9:1")
 
         b.hooks["card"] = taken
         with pytest.raises(NodeHeldError, match=r"held by the coordinator other at 10\.0\.0\.9:1") as raised:
             await prepared(coordinator, split("a", "b", "c"))
         assert raised.value.node == "b"
         await works_without(b, coordinator, "a", "c")
-        b.desk.holder = None
+        b.admission.holder = None
 
 
 async def test_a_node_that_began_to_drain(card: ModelCard) -> None:
     async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
         b = nodes[1]
-        b.hooks["card"] = lambda: b.desk.drain(0)
+        b.hooks["card"] = lambda: b.admission.drain(0)
         with pytest.raises(NodeDrainingError) as raised:
             await prepared(coordinator, split("a", "b", "c"))
         assert raised.value.node == "b"

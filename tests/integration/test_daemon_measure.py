@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node.daemon.all_reduce import measure_in_children
-from node.daemon.measure import measure_in_child
-from node.daemon.measured_once import UnmeasuredError
+from node.daemon.devices.all_reduce import measure_in_children
+from node.daemon.devices.measurements import UnmeasuredError
+from node.daemon.devices.speeds import measure_in_child
 
 
 async def test_the_cpu_is_measured_in_a_child():

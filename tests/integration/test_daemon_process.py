@@ -19,9 +19,9 @@ import pytest
 from coordinator.node_client import describe, open_model
 from coordinator.node_session import hold
 from layerline.errors import LayerlineError, ModelNotFoundError, NodeDrainingError
-from node.daemon.devices import Speed
-from node.daemon.measure import speed_file, speed_key
-from node.daemon.system_devices import system_devices
+from node.daemon.devices.readings import Speed
+from node.daemon.devices.speeds import speed_file, speed_key
+from node.daemon.devices.system import system_devices
 from tests.fakes.daemon_parts import stage_spec
 from tests.fakes.model_files import TinyModel, write_gguf
 

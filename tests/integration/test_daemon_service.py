@@ -228,7 +228,7 @@ async def test_a_stream_that_breaks_while_loading_ends_the_worker(node: ServedNo
         await caller.say(Load(command=1, spec=stage_spec()))
         assert isinstance(await caller.hear(skip=(Heartbeat,)), LoadProgress)
         assert len(workers()) == 1
-    await node.desk.drain(DEADLINE_S)
+    await node.admission.drain(DEADLINE_S)
     assert workers() == []
 
 

@@ -15,7 +15,7 @@ import pytest
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
-from node.daemon import worker_process
+from node.daemon.workers import process as worker_process
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.rank_node import RankNode
 

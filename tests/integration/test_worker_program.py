@@ -22,7 +22,7 @@ from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.version import WIRE_VERSION
 from node import pipe
 from node.daemon.child import python_module, spawn
-from node.daemon.rank_seats import rank_seats
+from node.daemon.workers.seats import rank_seats
 from node.stage import Stage
 from tests.fakes.model_files import TinyModel, write_gguf
 

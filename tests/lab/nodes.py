@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from node.daemon.measure import speed_key
-from node.daemon.system_devices import system_devices
+from node.daemon.devices.speeds import speed_key
+from node.daemon.devices.system import system_devices
 from tests.lab.machine import Machine
 from tests.lab.process import Process
 

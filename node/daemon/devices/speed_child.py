@@ -1,4 +1,4 @@
-"""Measures one device through torch, apart from the daemon: `python -m node.daemon.measure_child DEVICE THREADS`.
+"""Measures one device through torch, apart from the daemon: `python -m node.daemon.devices.speed_child DEVICE THREADS`.
 
 Prints one JSON object. The two numbers are those that decide how long a stage takes: products of large matrices
 (prompts) and the reading of weights for one row (decoding). Both in bfloat16, as weights are held.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from node.daemon.child_life import end_with_parent
+from node.daemon.child import end_with_parent
 
 SECONDS_EACH = 0.7
 ROWS = 128

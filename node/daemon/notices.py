@@ -1,4 +1,4 @@
-"""What a daemon says on its standard error: one readable line an event, the first ones about itself."""
+"""What a daemon says of itself on its standard error, and how its log is written there: one readable line an event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from layerline.facts import DeviceFacts, ModelListing, NodeFacts
 from layerline.units import format_bytes
-from node.daemon.devices import Speed
+from node.daemon.devices.readings import Speed
 
 MAX_MODELS_TOLD = 20
 

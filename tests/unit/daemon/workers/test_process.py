@@ -12,8 +12,8 @@ import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
 from layerline.holding import Peer
-from node.daemon import worker_process
-from node.daemon.worker_process import WorkerProcess
+from node.daemon.workers import process as worker_process
+from node.daemon.workers.process import WorkerProcess
 from node.pipe import Place, Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
 

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pynvml
 
-from node.daemon.devices import DeviceReading
+from node.daemon.devices.readings import DeviceReading
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from layerline.facts import MAX_ALL_REDUCE_US
 from node.daemon.child import child, compute_environment, python_module
-from node.daemon.devices import DeviceReading
-from node.daemon.measure import MEASURE_DEADLINE_S, answer_of, speed_key
-from node.daemon.measured_once import MeasuredFile, UnmeasuredError, measured_once
-from node.daemon.rank_seats import rank_seats
+from node.daemon.devices.measurements import MeasuredFile, UnmeasuredError, measured_once
+from node.daemon.devices.readings import DeviceReading
+from node.daemon.devices.speeds import MEASURE_DEADLINE_S, answer_of, speed_key
+from node.daemon.workers.seats import rank_seats
 
 log = logging.getLogger(__name__)
 MeasureBetween = Callable[[Mapping[str, int]], Awaitable[float]]

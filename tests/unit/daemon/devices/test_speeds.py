@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from node.daemon.devices import DeviceReading, Speed
-from node.daemon.measure import measured_speeds, speed_file, speed_from_json, speed_key
-from node.daemon.measured_once import UnmeasuredError
+from node.daemon.devices.measurements import UnmeasuredError
+from node.daemon.devices.readings import DeviceReading, Speed
+from node.daemon.devices.speeds import measured_speeds, speed_file, speed_from_json, speed_key
 
 CPU = DeviceReading(device="cpu", kind="cpu", name="a CPU", total_bytes=1, free_bytes=1)
 GPU = DeviceReading(device="cuda:0", kind="cuda", name="a GPU", total_bytes=1, free_bytes=1)

@@ -48,7 +48,7 @@ class OpenedModel:
 
 def index_command(path: Path, name: str, cache: Path, card_path: Path) -> Sequence[str]:
     """The command that indexes the model at `path` and leaves its card at `card_path`."""
-    return python_module("node.daemon.index_child", str(path), name, str(cache), str(card_path))
+    return python_module("node.daemon.stages.index_child", str(path), name, str(cache), str(card_path))
 
 
 class ModelLibrary:

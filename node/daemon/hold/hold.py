@@ -28,8 +28,8 @@ from layerline.holding import (
     Welcome,
     WorkerLost,
 )
-from node.daemon.hold_outbox import Outbox
-from node.daemon.stage_keeper import StageKeeper
+from node.daemon.hold.outbox import Outbox
+from node.daemon.stages.keeper import StageKeeper
 
 HEARTBEAT_INTERVAL_S = 1.0
 SILENCE_DEADLINE_S = 8.0

@@ -33,9 +33,9 @@ from layerline.holding import (
     WorkerLost,
 )
 from layerline.version import WIRE_VERSION
-from node.daemon.hold_desk import HoldDesk
-from node.daemon.hold_outbox import MAX_EVENTS, Outbox
-from node.daemon.holding import MAX_COMMANDS
+from node.daemon.hold.admission import HoldAdmission
+from node.daemon.hold.hold import MAX_COMMANDS
+from node.daemon.hold.outbox import MAX_EVENTS, Outbox
 from tests.fakes.daemon_parts import FakeWorkers, bind_command, make_keeper, stage_spec
 from tests.fakes.virtual_time import run_in_virtual_time
 
@@ -70,8 +70,8 @@ class FakeWire:
         return event
 
 
-def make_desk(workers: FakeWorkers | None = None) -> HoldDesk:
-    return HoldDesk(make_keeper((workers or FakeWorkers()).spawn), node="kitchen", node_id="k1")
+def make_admission(workers: FakeWorkers | None = None) -> HoldAdmission:
+    return HoldAdmission(make_keeper((workers or FakeWorkers()).spawn), node="kitchen", node_id="k1")
 
 
 def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -84,17 +84,17 @@ def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     return run
 
 
-def outcome(desk: HoldDesk, wire: FakeWire) -> asyncio.Task[None]:
-    return asyncio.create_task(desk.attend(wire, ADDRESS))
+def outcome(admission: HoldAdmission, wire: FakeWire) -> asyncio.Task[None]:
+    return asyncio.create_task(admission.attend(wire, ADDRESS))
 
 
 @in_virtual_time
 async def test_a_hold_from_hello_to_its_end():
-    wire, desk = FakeWire(HELLO), make_desk()
-    attending = outcome(desk, wire)
+    wire, admission = FakeWire(HELLO), make_admission()
+    attending = outcome(admission, wire)
     assert await wire.next_event() == Welcome(node_id="k1", last_epoch=0)
-    assert desk.holder is not None
-    assert (desk.holder.coordinator, desk.holder.address) == ("desk", ADDRESS)
+    assert admission.holder is not None
+    assert (admission.holder.coordinator, admission.holder.address) == ("desk", ADDRESS)
     wire.say(Load(command=1, spec=stage_spec()))
     progress = await wire.next_event(skip=(Heartbeat,))
     assert progress == LoadProgress(command=1, done_bytes=1, total_bytes=2)
@@ -105,7 +105,7 @@ async def test_a_hold_from_hello_to_its_end():
     assert await wire.next_event() == Unloaded(command=3)
     wire.say(None)
     await attending
-    assert desk.holder is None
+    assert admission.holder is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_breaks_the_rules_ends_the_hold(
     commands: tuple[HoldCommand, ...], error: type[LayerlineError], words: str
 ):
     async def attend() -> None:
-        await make_desk().attend(FakeWire(*commands), ADDRESS)
+        await make_admission().attend(FakeWire(*commands), ADDRESS)
 
     with pytest.raises(error, match=words):
         run_in_virtual_time(attend())
@@ -135,13 +135,13 @@ def test_what_breaks_the_rules_ends_the_hold(
 
 @in_virtual_time
 async def test_a_second_coordinator_is_told_who_holds_the_node_and_gets_it_afterwards():
-    first, second, desk = FakeWire(HELLO), FakeWire(HELLO), make_desk()
-    holding = outcome(desk, first)
+    first, second, admission = FakeWire(HELLO), FakeWire(HELLO), make_admission()
+    holding = outcome(admission, first)
     await first.next_event()
     with pytest.raises(NodeHeldError, match=f"held by the coordinator desk at {ADDRESS}"):
-        await desk.attend(second, "10.0.0.8:1")
+        await admission.attend(second, "10.0.0.8:1")
     second.say(HELLO)
-    waiting = outcome(desk, second)
+    waiting = outcome(admission, second)
     await asyncio.sleep(0)
     first.say(None)
     await holding
@@ -152,8 +152,8 @@ async def test_a_second_coordinator_is_told_who_holds_the_node_and_gets_it_after
 
 @in_virtual_time
 async def test_heartbeats_go_both_ways_and_keep_the_hold():
-    wire, desk = FakeWire(HELLO), make_desk()
-    attending = outcome(desk, wire)
+    wire, admission = FakeWire(HELLO), make_admission()
+    attending = outcome(admission, wire)
     await wire.next_event()
     for _ in range(20):
         assert await wire.next_event(skip=()) == Heartbeat()
@@ -164,9 +164,9 @@ async def test_heartbeats_go_both_ways_and_keep_the_hold():
 
 @in_virtual_time
 async def test_a_coordinator_that_takes_nothing_is_left():
-    wire, desk = FakeWire(HELLO), make_desk()
+    wire, admission = FakeWire(HELLO), make_admission()
     wire.reads_nothing = True
-    attending = outcome(desk, wire)
+    attending = outcome(admission, wire)
     beating = asyncio.create_task(_beat_for_ever(wire))
     with pytest.raises(DeadlineError, match="took nothing"):
         await attending
@@ -181,8 +181,8 @@ async def _beat_for_ever(wire: FakeWire) -> None:
 
 @in_virtual_time
 async def test_a_command_that_fails_does_not_end_the_hold():
-    wire, desk = FakeWire(HELLO, bind_command(1, command=5), Unload(command=6)), make_desk()
-    attending = outcome(desk, wire)
+    wire, admission = FakeWire(HELLO, bind_command(1, command=5), Unload(command=6)), make_admission()
+    attending = outcome(admission, wire)
     await wire.next_event()
     failed = await wire.next_event()
     assert isinstance(failed, Failed)
@@ -195,8 +195,8 @@ async def test_a_command_that_fails_does_not_end_the_hold():
 @in_virtual_time
 async def test_unload_cancels_a_load_and_what_waits_behind_it():
     workers = FakeWorkers(hold_start=True)
-    wire, desk = FakeWire(HELLO), make_desk(workers)
-    attending = outcome(desk, wire)
+    wire, admission = FakeWire(HELLO), make_admission(workers)
+    attending = outcome(admission, wire)
     wire.say(Load(command=1, spec=stage_spec()), bind_command(1, command=2))
     assert isinstance(await wire.next_event(skip=(Welcome, Heartbeat)), LoadProgress)
     wire.say(Unload(command=3))
@@ -210,8 +210,8 @@ async def test_unload_cancels_a_load_and_what_waits_behind_it():
 @in_virtual_time
 async def test_the_end_of_the_stream_cancels_a_load():
     workers = FakeWorkers(hold_start=True)
-    wire, desk = FakeWire(HELLO, Load(command=1, spec=stage_spec())), make_desk(workers)
-    attending = outcome(desk, wire)
+    wire, admission = FakeWire(HELLO, Load(command=1, spec=stage_spec())), make_admission(workers)
+    attending = outcome(admission, wire)
     assert isinstance(await wire.next_event(skip=(Welcome, Heartbeat)), LoadProgress)
     wire.say(None)
     await attending
@@ -221,8 +221,11 @@ async def test_the_end_of_the_stream_cancels_a_load():
 @in_virtual_time
 async def test_the_place_is_given_up_with_the_hold_and_the_stage_is_kept():
     workers = FakeWorkers()
-    wire, desk = FakeWire(HELLO, Load(command=1, spec=stage_spec()), bind_command(1, command=2)), make_desk(workers)
-    attending = outcome(desk, wire)
+    wire, admission = (
+        FakeWire(HELLO, Load(command=1, spec=stage_spec()), bind_command(1, command=2)),
+        make_admission(workers),
+    )
+    attending = outcome(admission, wire)
     while not isinstance(await wire.next_event(), Bound):
         pass
     wire.say(None)
@@ -233,8 +236,8 @@ async def test_the_place_is_given_up_with_the_hold_and_the_stage_is_kept():
 @in_virtual_time
 async def test_a_lost_worker_is_told_at_once():
     workers = FakeWorkers()
-    wire, desk = FakeWire(HELLO, Load(command=1, spec=stage_spec())), make_desk(workers)
-    attending = outcome(desk, wire)
+    wire, admission = FakeWire(HELLO, Load(command=1, spec=stage_spec())), make_admission(workers)
+    attending = outcome(admission, wire)
     while not isinstance(await wire.next_event(), Loaded):
         pass
     workers.spawned[0].die(StageFailedError("It was killed."))
@@ -248,22 +251,22 @@ async def test_a_lost_worker_is_told_at_once():
 @in_virtual_time
 async def test_too_many_commands_end_the_hold():
     workers = FakeWorkers(hold_start=True)
-    wire, desk = FakeWire(HELLO), make_desk(workers)
+    wire, admission = FakeWire(HELLO), make_admission(workers)
     wire.say(*(Load(command=number, spec=stage_spec()) for number in range(MAX_COMMANDS + 2)))
     with pytest.raises(ProtocolError, match="commands are waiting"):
-        await desk.attend(wire, ADDRESS)
+        await admission.attend(wire, ADDRESS)
 
 
 @in_virtual_time
 async def test_draining_is_told_and_waits_for_the_coordinator_to_leave():
-    wire, desk = FakeWire(HELLO), make_desk()
-    attending = outcome(desk, wire)
+    wire, admission = FakeWire(HELLO), make_admission()
+    attending = outcome(admission, wire)
     await wire.next_event()
-    draining = asyncio.create_task(desk.drain(2.0))
+    draining = asyncio.create_task(admission.drain(2.0))
     assert await wire.next_event() == Draining()
     assert not draining.done()
     with pytest.raises(NodeDrainingError):
-        await desk.attend(FakeWire(HELLO), ADDRESS)
+        await admission.attend(FakeWire(HELLO), ADDRESS)
     wire.say(None)
     await attending
     await draining
@@ -271,10 +274,10 @@ async def test_draining_is_told_and_waits_for_the_coordinator_to_leave():
 
 @in_virtual_time
 async def test_draining_does_not_wait_for_ever():
-    wire, desk = FakeWire(HELLO), make_desk()
-    attending = outcome(desk, wire)
+    wire, admission = FakeWire(HELLO), make_admission()
+    attending = outcome(admission, wire)
     await wire.next_event()
-    await desk.drain(2.0)
+    await admission.drain(2.0)
     assert not attending.done()
     wire.say(None)
     await attending

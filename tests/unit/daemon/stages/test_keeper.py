@@ -16,7 +16,7 @@ from layerline.errors import (
     StageFailedError,
 )
 from layerline.holding import Peer
-from node.daemon.stage_keeper import StageKeeper
+from node.daemon.stages.keeper import StageKeeper
 from tests.fakes.daemon_parts import (
     DIGEST,
     FakeEpochs,

@@ -18,7 +18,7 @@ from layerline.plan import StageSpec
 from node import pipe
 from node.ranks.group import RankGroup
 from node.worker.follower import Follows
-from node.worker.joining import joined
+from node.worker.rank_group import joined
 from node.worker.rank_line import RankLine
 from node.worker.ring_stage import StageCompute
 

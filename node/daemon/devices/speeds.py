@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from node.daemon.child import LastWords, child, compute_environment, python_module
-from node.daemon.devices import DeviceReading, Speed
-from node.daemon.measured_once import MeasuredFile, UnmeasuredError, measured_once
+from node.daemon.devices.measurements import MeasuredFile, UnmeasuredError, measured_once
+from node.daemon.devices.readings import DeviceReading, Speed
 
 MEASURE_DEADLINE_S = 120.0  # for one device; a cold start of torch may take half of it
 MAX_ANSWER_BYTES = 1 << 12
@@ -31,7 +31,7 @@ async def measured_speeds(
 
 async def measure_in_child(device: str, threads: int) -> Speed:
     """Measures one device in a process of its own, with this process's CPU affinity; UnmeasuredError if it fails."""
-    command = python_module("node.daemon.measure_child", device, str(threads))
+    command = python_module("node.daemon.devices.speed_child", device, str(threads))
     environment = compute_environment(os.environ, threads)
     try:
         async with asyncio.timeout(MEASURE_DEADLINE_S), child(command, environment) as (process, words):

@@ -9,7 +9,7 @@ import pytest
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import DeviceFacts
 from layerline.plan import StageSpec
-from node.daemon.stage_memory import check_memory_fits, device_bytes
+from node.daemon.stages.memory import check_memory_fits, device_bytes
 from tests.fakes.daemon_parts import cpu_facts, model_spec, stage_spec
 
 MODEL = model_spec()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from node.daemon.all_reduce import all_reduce_from_json, measured_all_reduce
-from node.daemon.devices import DeviceReading
-from node.daemon.measured_once import UnmeasuredError
+from node.daemon.devices.all_reduce import all_reduce_from_json, measured_all_reduce
+from node.daemon.devices.measurements import UnmeasuredError
+from node.daemon.devices.readings import DeviceReading
 
 
 class FakeMeasure:

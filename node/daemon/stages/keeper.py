@@ -20,8 +20,8 @@ from layerline.errors import (
 from layerline.facts import DeviceFacts, LoadedStage
 from layerline.holding import Bind
 from layerline.plan import StageSpec
-from node.daemon.model_library import OnProgress, OpenedModel
-from node.daemon.stage_memory import check_memory_fits, device_bytes
+from node.daemon.stages.memory import check_memory_fits, device_bytes
+from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.pipe import Place, Placed, Start, Started
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ OnLost = Callable[[LayerlineError], None]
 
 
 class Worker(Protocol):
-    """A stage's workers as the keeper uses them: `node.daemon.worker_group.WorkerGroup`, or a fake."""
+    """A stage's workers as the keeper uses them: `node.daemon.workers.group.WorkerGroup`, or a fake."""
 
     lost: LayerlineError | None
 
@@ -51,7 +51,7 @@ class Worker(Protocol):
 
 
 class Models(Protocol):
-    """Where cards come from: `node.daemon.model_library.ModelLibrary`, or a fake."""
+    """Where cards come from: `node.daemon.stages.model_library.ModelLibrary`, or a fake."""
 
     async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
         """The model of that name."""

@@ -19,8 +19,8 @@ from layerline.errors import (
     OverloadedError,
 )
 from layerline.models.card import ModelCard
-from node.daemon import model_library
-from node.daemon.model_library import MAX_INDEXINGS, ModelLibrary
+from node.daemon.stages import model_library
+from node.daemon.stages.model_library import MAX_INDEXINGS, ModelLibrary
 from tests.fakes.model_files import TinyModel, write_gguf
 
 DEADLINE_S = 30

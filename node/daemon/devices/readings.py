@@ -1,7 +1,7 @@
 """The devices of this node and how much memory models may take on each.
 
 Pure but for the readings it is given; what the operating system and the driver say comes from
-`node.daemon.system_devices`.
+`node.daemon.devices.system`.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from layerline.errors import LayerlineError, StageFailedError
 from node.daemon.child import compute_environment
-from node.daemon.rank_seats import RankSeat, rank_seats
-from node.daemon.worker_process import OnLost, OnProgress, WorkerProcess
+from node.daemon.workers.process import OnLost, OnProgress, WorkerProcess
+from node.daemon.workers.seats import RankSeat, rank_seats
 from node.pipe import Place, Placed, Start, Started
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from layerline.errors import UsageError
-from node.daemon.devices import (
+from node.daemon.devices.readings import (
     DeviceReading,
     Speed,
     check_memory,

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
-from node.daemon import worker_process
-from node.daemon.worker_group import WorkerGroup
+from node.daemon.workers import process as worker_process
+from node.daemon.workers.group import WorkerGroup
 from node.pipe import Place, Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
 

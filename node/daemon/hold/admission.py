@@ -1,4 +1,4 @@
-"""Where coordinators ask for the node: one has it at a time, the others are told who."""
+"""Admits one coordinator at a time to the hold on this node; the others are told who has it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from layerline.errors import NodeDrainingError, NodeHeldError, ProtocolError, Wi
 from layerline.facts import Holder
 from layerline.holding import HoldHello
 from layerline.version import WIRE_VERSION
-from node.daemon.holding import Hold, Wire
-from node.daemon.stage_keeper import StageKeeper
+from node.daemon.hold.hold import Hold, Wire
+from node.daemon.stages.keeper import StageKeeper
 
 HELLO_DEADLINE_S = 5.0
 HANDOVER_DEADLINE_S = 1.0  # the news that a coordinator has left may come after the hello of the next one
@@ -21,7 +21,7 @@ HANDOVER_DEADLINE_S = 1.0  # the news that a coordinator has left may come after
 log = logging.getLogger(__name__)
 
 
-class HoldDesk:
+class HoldAdmission:
     """Grants the hold on one node."""
 
     def __init__(self, keeper: StageKeeper, *, node: str, node_id: str) -> None:

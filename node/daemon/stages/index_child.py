@@ -1,4 +1,4 @@
-"""Makes a model's card apart from the daemon: `python -m node.daemon.index_child PATH NAME CACHE CARD`.
+"""Makes a model's card apart from the daemon: `python -m node.daemon.stages.index_child PATH NAME CACHE CARD`.
 
 Hashing takes every weight through memory and a while; the daemon stays small and answers meanwhile. Prints one
 JSON list a line: ["progress", done, total] now and then, and at the end ["error", code, message, remedy] or
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from layerline.errors import LayerlineError
 from layerline.models.card_cache import CardCache
-from node.daemon.child_life import end_with_parent
+from node.daemon.child import end_with_parent
 
 PROGRESS_INTERVAL_S = 0.1
 

@@ -12,7 +12,7 @@ from layerline.holding import (
     Unloaded,
 )
 from layerline.version import WIRE_VERSION
-from node.daemon.hold_outbox import MAX_EVENTS, Outbox
+from node.daemon.hold.outbox import MAX_EVENTS, Outbox
 
 HELLO = HoldHello(wire_version=WIRE_VERSION, coordinator="desk")
 ADDRESS = "10.0.0.9:5000"
