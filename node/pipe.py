@@ -19,7 +19,7 @@ from layerline.plan import StageSpec
 
 LENGTH_BYTES = 4
 MAX_MESSAGE_BYTES = 1 << 20
-ALIVE_INTERVAL_S = 2.0
+ALIVE_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,10 @@
 """A worker that speaks the daemon's pipe and computes nothing: `python tests/fakes/daemon_worker.py [MODE [RANK]]`.
 
 Modes: "good"; "dawdles" (says a little progress, then loads for ever), "refuses", "dies", "freezes" (at Start), "stops"
-(says that it lives, then freezes), "babbles" (says what is no message), "stubborn" (ignores SIGTERM and the end of its
-input), "dreams" (never answers Place). With RANK only that rank is so, the others are good. SIGUSR1 has any say that it
-failed.
+(says that it lives, then freezes), "sleeps" (the same, but is not stopped), "computes" (says that it lives, then
+computes for a second without a word), "babbles" (says what is no message), "stubborn" (ignores SIGTERM and the end of
+its input), "dreams" (never answers Place). With RANK only that rank is so, the others are good. SIGUSR1 has any say
+that it failed.
 """
 
 from __future__ import annotations
@@ -37,8 +38,14 @@ def _start(mode: str, start: pipe.Start) -> None:
     if mode == "dies":
         print("first words\nout of \x1b[31mluck", file=sys.stderr, flush=True)
         sys.exit(3)
-    if mode == "stops":
+    if mode in ("stops", "sleeps", "computes"):
         _say(pipe.Alive())
+    if mode == "sleeps":
+        time.sleep(60)
+    if mode == "computes":
+        end = time.process_time() + 1.0
+        while time.process_time() < end:
+            pass
     if mode in ("freezes", "stops"):
         os.kill(os.getpid(), signal.SIGSTOP)
     if mode == "babbles":

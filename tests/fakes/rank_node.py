@@ -21,6 +21,7 @@ from node.daemon.child import python_module
 from node.daemon.stages.keeper import KeptStage, OnLost
 from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.daemon.workers.group import WorkerGroup
+from node.daemon.workers.process import PATIENCE
 from tests.fakes.daemon_parts import bind_command, make_keeper
 from tests.fakes.tiny_models import StoredModel
 
@@ -54,6 +55,7 @@ class RankNode:
 
     def __init__(self, path: Path, card: ModelCard) -> None:
         self.command = python_module("node.worker")
+        self.patience = PATIENCE
         self.lost: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
         self._path = path
         self._card = card
@@ -132,7 +134,9 @@ class RankNode:
 
     async def _spawn(self, devices: Sequence[str], on_lost: OnLost) -> WorkerGroup:
         threads = dict.fromkeys(devices, 1)
-        return await WorkerGroup.spawn(self.command, os.environ, threads, node="kitchen", on_lost=on_lost)
+        return await WorkerGroup.spawn(
+            self.command, os.environ, threads, node="kitchen", on_lost=on_lost, patience=self.patience
+        )
 
     def _on_lost(self, error: LayerlineError) -> None:
         if not self.lost.done():

@@ -15,13 +15,15 @@ import pytest
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
-from node.daemon.workers import process as worker_process
+from node.daemon.workers.process import Patience
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.rank_node import RankNode
 
 DEADLINE_S = 90.0
 SILENCE_S = 2.0
-LIFELESS_S = 4.0  # twice as long as between two signs of life
+STOPPED = "was frozen: its process was stopped for 1 s"
+PAUSE_S = 3.5  # the bound on noticing is 5 s
+BRIEF = Patience(frozen_s=1.0)
 PROMPT = (5, 6, 7)
 NOWHERE = (-1, "step", "raise")
 
@@ -107,6 +109,37 @@ async def test_a_rank_is_lost_in_mid_step(node: RankNode, rank: int, fault: str,
     assert node.keeper.loaded is None
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_rank_that_freezes_in_mid_step_is_noticed_by_its_daemon_first(node: RankNode, rank: int) -> None:
+    node.patience = BRIEF
+    node.has_fault(rank, "step", "freeze")
+    async with node.ring(await node.load(2)) as ring:
+        with pytest.raises(LayerlineError):
+            await ring.step(0, *PROMPT)
+        assert f"Rank {rank} (cpu:{rank}) of node kitchen {STOPPED}" in str(await node.lost)
+    assert ranks() == []
+
+
+async def test_a_stage_on_one_device_that_freezes_in_mid_step_is_noticed(node: RankNode) -> None:
+    node.patience = BRIEF
+    node.has_fault(0, "step", "freeze")
+    async with node.ring(await node.load(1)) as ring:
+        with pytest.raises(LayerlineError):
+            await ring.step(0, *PROMPT)
+        assert f"The worker of node kitchen {STOPPED}" in str(await node.lost)
+
+
+async def test_a_short_pause_of_a_worker_is_waited_for(node: RankNode) -> None:
+    stage = await node.load(1)
+    async with node.ring(stage) as ring:
+        first = await ring.step(0, *PROMPT)
+        (process,) = ranks()
+        process.suspend()
+        asyncio.get_running_loop().call_later(PAUSE_S, process.resume)
+        assert [first, await ring.step(3, first)] == node.drawn_alone(*PROMPT, count=2)
+    assert not node.lost.done()
+
+
 async def test_a_killed_rank_of_three(node: RankNode) -> None:
     node.has_fault(2, "step", "kill")
     async with node.ring(await node.load(3)) as ring:
@@ -131,12 +164,10 @@ async def test_a_rank_that_freezes_while_idle_is_noticed_at_the_next_step(node: 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(
     ("number", "told"),
-    [(signal.SIGKILL, "was killed (SIGKILL)"), (signal.SIGSTOP, "was frozen, without a sign of life")],
+    [(signal.SIGKILL, "was killed (SIGKILL)"), (signal.SIGSTOP, STOPPED)],
 )
-async def test_a_rank_is_lost_while_idle(
-    node: RankNode, rank: int, number: signal.Signals, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_process, "ALIVE_SILENCE_S", LIFELESS_S)
+async def test_a_rank_is_lost_while_idle(node: RankNode, rank: int, number: signal.Signals, told: str) -> None:
+    node.patience = BRIEF
     node.has_fault(*NOWHERE)
     await node.load(2)
     ranks()[rank].send_signal(number)
@@ -150,14 +181,14 @@ async def test_a_rank_is_lost_while_idle(
     [
         ("kill", "was killed (SIGKILL)"),
         ("raise", "(out of luck)"),
-        ("freeze", f"was frozen, without a sign of life for {LIFELESS_S:.0f} s"),
+        ("freeze", STOPPED),
     ],
     ids=["kill", "raise", "freeze"],
 )
 async def test_a_rank_that_is_lost_while_loading_is_named_and_the_node_loads_again(
-    node: RankNode, rank: int, fault: str, told: str, monkeypatch: pytest.MonkeyPatch
+    node: RankNode, rank: int, fault: str, told: str
 ) -> None:
-    monkeypatch.setattr(worker_process, "ALIVE_SILENCE_S", LIFELESS_S)
+    node.patience = BRIEF
     node.has_fault(rank, "load", fault)
     with pytest.raises(StageFailedError) as raised:
         await node.load(2)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from layerline.errors import LayerlineError, StageFailedError
 from node.daemon.child import compute_environment
-from node.daemon.workers.process import OnLost, OnProgress, WorkerProcess
+from node.daemon.workers.process import PATIENCE, OnLost, OnProgress, Patience, WorkerProcess
 from node.daemon.workers.seats import RankSeat, rank_seats
 from node.pipe import Place, Placed, Start, Started
 
@@ -35,6 +35,7 @@ class WorkerGroup:
         *,
         node: str,
         on_lost: OnLost,
+        patience: Patience = PATIENCE,
     ) -> WorkerGroup:
         """Starts a worker by `command` for each device in `threads`, with as many threads, the first as rank 0.
 
@@ -51,6 +52,7 @@ class WorkerGroup:
                         on_lost=group._rank_lost,
                         rank=f"Rank {seat.rank} ({seat.device})" if len(seats) > 1 else "",
                         descriptors=seat.descriptors,
+                        patience=patience,
                     )
                     group._ranks.append((seat, worker))
         except OSError as error:

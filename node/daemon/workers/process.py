@@ -11,6 +11,7 @@ import logging
 import signal
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import psutil
@@ -18,22 +19,33 @@ import psutil
 from layerline.errors import LayerlineError, StageFailedError
 from node import pipe
 from node.daemon.child import LastWords, kill, reaped, spawn
+from node.daemon.workers.process_state import look_at
+from node.daemon.workers.silence import BUSY_SILENCE_S, FROZEN_S, LOOK_INTERVAL_S, Silence
 from node.pipe import Alive, Failed, Place, Placed, Progress, Refused, Start, Started, Vacate
 
-START_SILENCE_DEADLINE_S = 60.0  # a load may take long, but not without any progress
-ALIVE_SILENCE_S = 10.0  # of a worker that has said that it lives
-PLACE_DEADLINE_S = 25.0  # the worker tries the next stage's addresses for 4 s each
-WRITE_DEADLINE_S = 5.0
-END_DEADLINE_S = 1.0  # from the end of its input
-TERMINATE_DEADLINE_S = 0.5
 KILL_DEADLINE_S = 2.0
 LAST_MESSAGES_DEADLINE_S = 1.0
-LISTEN_S = 0.5
 
 log = logging.getLogger(__name__)
 OnLost = Callable[[LayerlineError], None]
 OnProgress = Callable[[int, int], None]
 Answer = TypeVar("Answer", Started, Placed)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patience:
+    """How long a worker is waited for, in seconds."""
+
+    progress_s: float = 60.0  # a load may take long, but not without any progress
+    place_s: float = 25.0  # the worker tries the next stage's addresses for 4 s each
+    write_s: float = 5.0
+    end_s: float = 1.0  # from the end of its input
+    terminate_s: float = 0.5
+    frozen_s: float = FROZEN_S
+    busy_silence_s: float = BUSY_SILENCE_S
+
+
+PATIENCE = Patience()
 
 
 class WorkerProcess:
@@ -42,7 +54,7 @@ class WorkerProcess:
     `rank` is what to call it in errors if it is one of several.
     """
 
-    def __init__(self, process: Process, *, node: str, rank: str, on_lost: OnLost) -> None:
+    def __init__(self, process: Process, *, node: str, rank: str, on_lost: OnLost, patience: Patience) -> None:
         self.lost: LayerlineError | None = None
         self._process = process
         self._node = node
@@ -53,7 +65,8 @@ class WorkerProcess:
         self._answer: asyncio.Future[Any] | None = None
         self._answers_to_skip = 0
         self._on_progress: OnProgress | None = None
-        self._silent_s: float | None = None  # None until it has said that it lives
+        self._patience = patience
+        self._silence = Silence(frozen_s=patience.frozen_s, busy_silence_s=patience.busy_silence_s)
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -66,6 +79,7 @@ class WorkerProcess:
         on_lost: OnLost,
         rank: str = "",
         descriptors: Sequence[int] = (),
+        patience: Patience = PATIENCE,
     ) -> WorkerProcess:
         """Starts a worker by `command`, which gets `descriptors`.
 
@@ -76,7 +90,7 @@ class WorkerProcess:
         except OSError as error:
             message = f"Node {node} cannot start a worker: {error}."
             raise StageFailedError(message, node=node, remedy="Check the limits of this user.") from error
-        worker = cls(process, node=node, rank=rank, on_lost=on_lost)
+        worker = cls(process, node=node, rank=rank, on_lost=on_lost, patience=patience)
         worker._attend()
         return worker
 
@@ -94,14 +108,14 @@ class WorkerProcess:
         reading = asyncio.create_task(self._read(self._process.stdout))
         listening = asyncio.create_task(self._words.listen(self._process.stderr))
         watching = asyncio.create_task(self._watch((reading, listening)))
-        self._tasks = [reading, listening, watching, asyncio.create_task(self._await_silence())]
+        self._tasks = [reading, listening, watching, asyncio.create_task(self._await_freezing())]
 
     async def start(self, start: Start, on_progress: OnProgress) -> Started:
         """Has the worker load its stage; raises its refusal, or StageFailedError if it dies or stands still."""
-        deadline = asyncio.timeout(START_SILENCE_DEADLINE_S)
+        deadline = asyncio.timeout(self._patience.progress_s)
 
         def progressed(done_bytes: int, total_bytes: int) -> None:
-            deadline.reschedule(asyncio.get_running_loop().time() + START_SILENCE_DEADLINE_S)
+            deadline.reschedule(asyncio.get_running_loop().time() + self._patience.progress_s)
             on_progress(done_bytes, total_bytes)
 
         self._on_progress = progressed
@@ -112,12 +126,12 @@ class WorkerProcess:
 
     async def place(self, place: Place) -> Placed:
         """Gives the worker a place in a plan; raises its refusal, or StageFailedError if it dies or hangs."""
-        return await self._ask(place, Placed, asyncio.timeout(PLACE_DEADLINE_S))
+        return await self._ask(place, Placed, asyncio.timeout(self._patience.place_s))
 
     async def vacate(self) -> None:
         """Takes the worker's place away; one that does not listen is ended."""
         try:
-            async with asyncio.timeout(WRITE_DEADLINE_S):
+            async with asyncio.timeout(self._patience.write_s):
                 await self._write(Vacate())
         except TimeoutError:
             kill(self._process)
@@ -128,10 +142,10 @@ class WorkerProcess:
         try:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            if not await reaped(self._process, END_DEADLINE_S):
+            if not await reaped(self._process, self._patience.end_s):
                 with contextlib.suppress(ProcessLookupError):
                     self._process.terminate()
-                await reaped(self._process, TERMINATE_DEADLINE_S)
+                await reaped(self._process, self._patience.terminate_s)
         finally:
             kill(self._process)
         if not await reaped(self._process, KILL_DEADLINE_S):
@@ -183,7 +197,7 @@ class WorkerProcess:
                 length = pipe.length_of(await stream.readexactly(pipe.LENGTH_BYTES))
                 self._take(pipe.unpack(await stream.readexactly(length)))
         except asyncio.IncompleteReadError:
-            if not await reaped(self._process, END_DEADLINE_S):
+            if not await reaped(self._process, self._patience.end_s):
                 kill(self._process)
         except ValueError as error:
             log.error("Worker %d is ended because of what it says: %s.", self._process.pid, error)
@@ -191,7 +205,7 @@ class WorkerProcess:
 
     def _take(self, message: pipe.ToWorker | pipe.FromWorker) -> None:
         if isinstance(message, Alive):
-            self._silent_s = 0.0
+            self._silence.heard()
         elif isinstance(message, Progress):
             if self._on_progress:
                 self._on_progress(message.done_bytes, message.total_bytes)
@@ -205,13 +219,19 @@ class WorkerProcess:
         else:
             raise ValueError(f"{type(message).__name__}, which nobody has asked for")
 
-    async def _await_silence(self) -> None:
-        """Ends a worker that is frozen. Only time in which this daemon itself has run is counted."""
-        while self._silent_s is None or self._silent_s < ALIVE_SILENCE_S:
-            await asyncio.sleep(LISTEN_S)
-            if self._silent_s is not None:
-                self._silent_s += LISTEN_S
-        self.lost = self.lost or self._failed(f"was frozen, without a sign of life for {ALIVE_SILENCE_S:g} s")
+    async def _await_freezing(self) -> None:
+        """Ends a worker that is frozen. Nothing is known of it once it has ended."""
+        clock = asyncio.get_running_loop().time
+        looked_at = clock()
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            now, look = clock(), look_at(self._process.pid)
+            if look is None:
+                return
+            if frozen := self._silence.looked(look, now - looked_at):
+                break
+            looked_at = now
+        self.lost = self.lost or self._failed(frozen)
         kill(self._process)
 
     async def _watch(self, streams: Sequence[asyncio.Task[None]]) -> None:
@@ -226,7 +246,7 @@ class WorkerProcess:
 
     def _stuck(self, message: Start | Place) -> LayerlineError:
         doing = "did not get on with loading" if isinstance(message, Start) else "did not take its place in the plan"
-        deadline_s = START_SILENCE_DEADLINE_S if isinstance(message, Start) else PLACE_DEADLINE_S
+        deadline_s = self._patience.progress_s if isinstance(message, Start) else self._patience.place_s
         self.lost = self.lost or self._failed(f"{doing} for {deadline_s:.0f} s and was ended")
         log.error("%s", self.lost)
         kill(self._process)

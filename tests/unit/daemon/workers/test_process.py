@@ -12,8 +12,7 @@ import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
 from layerline.holding import Peer
-from node.daemon.workers import process as worker_process
-from node.daemon.workers.process import WorkerProcess
+from node.daemon.workers.process import PATIENCE, Patience, WorkerProcess
 from node.pipe import Place, Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
 
@@ -33,9 +32,13 @@ class Lost:
 
 
 @asynccontextmanager
-async def running(mode: str, lost: Lost | None = None) -> AsyncIterator[tuple[WorkerProcess, psutil.Process]]:
+async def running(
+    mode: str, lost: Lost | None = None, patience: Patience = PATIENCE
+) -> AsyncIterator[tuple[WorkerProcess, psutil.Process]]:
     known = set(psutil.Process().children())
-    worker = await WorkerProcess.spawn(worker_command(mode), {}, node="kitchen", on_lost=lost or Lost())
+    worker = await WorkerProcess.spawn(
+        worker_command(mode), {}, node="kitchen", on_lost=lost or Lost(), patience=patience
+    )
     (process,) = set(psutil.Process().children()) - known
     async with asyncio.timeout(DEADLINE_S):
         try:
@@ -100,15 +103,28 @@ async def test_a_killed_worker_is_told_at_once(number: signal.Signals, words: st
     assert len(lost.errors) == 1
 
 
-async def test_a_worker_without_a_sign_of_life_is_ended(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(worker_process, "ALIVE_SILENCE_S", 0.6)
-    monkeypatch.setattr(worker_process, "LISTEN_S", 0.1)
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("stops", r"was frozen: its process was stopped for 0\.5 s"),
+        ("freezes", r"was frozen: its process was stopped for 0\.5 s"),
+        ("sleeps", r"was frozen: it did nothing and gave no sign of life for 0\.5 s"),
+    ],
+)
+async def test_a_frozen_worker_is_ended_at_whatever_point(mode: str, words: str) -> None:
     lost = Lost()
-    async with running("stops", lost) as (worker, _):
-        with pytest.raises(StageFailedError, match=r"was frozen, without a sign of life for 0\.6 s"):
+    async with running(mode, lost, Patience(frozen_s=0.5)) as (worker, _):
+        with pytest.raises(StageFailedError, match=words):
             await worker.start(start(), ignore)
         await lost.told.wait()
     assert len(lost.errors) == 1
+
+
+async def test_a_worker_that_is_too_busy_to_say_that_it_lives_is_not_frozen() -> None:
+    lost = Lost()
+    async with running("computes", lost, Patience(frozen_s=0.5)) as (worker, _):
+        assert await worker.start(start(), ignore) == Started(port=4711, weights_bytes=1000, kv_bytes=8)
+    assert lost.errors == []
 
 
 async def test_a_worker_that_says_what_is_no_message_is_ended():
@@ -117,17 +133,15 @@ async def test_a_worker_that_says_what_is_no_message_is_ended():
             await worker.start(start(), ignore)
 
 
-async def test_a_worker_that_stands_still_while_loading_is_ended(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(worker_process, "START_SILENCE_DEADLINE_S", 0.3)
-    async with running("dawdles") as (worker, _):
+async def test_a_worker_that_stands_still_while_loading_is_ended() -> None:
+    async with running("dawdles", patience=Patience(progress_s=0.3)) as (worker, _):
         with pytest.raises(StageFailedError, match="did not get on with loading"):
             await worker.start(start(), ignore)
 
 
-async def test_a_worker_that_does_not_take_its_place_is_ended(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(worker_process, "PLACE_DEADLINE_S", 0.1)
+async def test_a_worker_that_does_not_take_its_place_is_ended() -> None:
     lost = Lost()
-    async with running("dreams", lost) as (worker, _):
+    async with running("dreams", lost, Patience(place_s=0.1)) as (worker, _):
         await worker.start(start(), ignore)
         with pytest.raises(StageFailedError, match="did not take its place"):
             await worker.place(place())
@@ -147,10 +161,8 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over():
         assert await worker.place(other) == Placed(next_address="")
 
 
-async def test_a_stubborn_worker_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(worker_process, "END_DEADLINE_S", 0.1)
-    monkeypatch.setattr(worker_process, "TERMINATE_DEADLINE_S", 0.1)
-    async with running("stubborn") as (worker, _):
+async def test_a_stubborn_worker_is_ended_all_the_same() -> None:
+    async with running("stubborn", patience=Patience(end_s=0.1, terminate_s=0.1)) as (worker, _):
         await worker.start(start(), ignore)
 
 
