@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import secrets
-import socket
 from dataclasses import dataclass, field
 
 from layerline.checks import require_name
 from layerline.errors import UsageError
+from layerline.host_name import host_name
 
 
 def _own_name() -> str:
     # The end makes it unique, so that a node's "held by" can be told to be about ourselves.
-    return f"{socket.gethostname()}-{secrets.token_hex(2)}"
+    return f"{host_name()}-{secrets.token_hex(2)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

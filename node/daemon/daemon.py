@@ -27,8 +27,9 @@ from layerline.rpc.v1 import node_pb2_grpc
 from node.daemon.child import python_module
 from node.daemon.description import Description
 from node.daemon.devices.all_reduce import measure_in_children, measured_all_reduce
+from node.daemon.devices.cores import usable_cores
 from node.daemon.devices.readings import check_memory, chosen_devices
-from node.daemon.devices.speeds import measure_in_child, measured_speeds, usable_cores
+from node.daemon.devices.speeds import measure_in_child, measured_speeds
 from node.daemon.devices.system import system_devices
 from node.daemon.devices.watch import DeviceWatch
 from node.daemon.hold.admission import HoldAdmission

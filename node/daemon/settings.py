@@ -6,8 +6,6 @@ Knows which options there are and where they may come from; what each may be is 
 from __future__ import annotations
 
 import difflib
-import os
-import socket
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +13,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import platformdirs
-import psutil
 
 from layerline.errors import UsageError
+from layerline.host_name import host_name
 from node.daemon import options
+from node.daemon.devices.cores import compute_threads
 from node.daemon.options import DeviceChoice
 
 DEFAULT_PORT = 7355
@@ -67,7 +66,7 @@ def resolve_settings(
     cache = Path(environment.get("LAYERLINE_CACHE") or platformdirs.user_cache_dir("layerline")).absolute()
     choice = given.parsed("device", options.parse_device, DeviceChoice(devices=()))
     return NodeSettings(
-        name=given.parsed("name", options.parse_name, _machine_name()),
+        name=given.parsed("name", options.parse_name, host_name()),
         host=given.parsed("host", options.parse_host, ""),
         port=given.parsed("port", options.parse_port, None),
         devices=choice.devices,
@@ -138,17 +137,4 @@ def _threads(given: _Given, choice: DeviceChoice) -> int:
         named = " and ".join(map(str, choice.threads))
         message = f"{given.origin('device')} says {named} threads and {given.origin('threads')} {threads}."
         raise UsageError(message, remedy="Give one of them.")
-    return threads or max(choice.threads, default=0) or usable_cores()
-
-
-def usable_cores() -> int:
-    """Physical cores that this process may run on: more threads than that only get in each other's way."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed, psutil.cpu_count(logical=False) or allowed)
-
-
-def _machine_name() -> str:
-    try:
-        return options.parse_name(socket.gethostname().partition(".")[0])
-    except ValueError:
-        return "node"
+    return threads or max(choice.threads, default=0) or compute_threads()

@@ -15,6 +15,7 @@ from layerline.facts import DeviceFacts
 from layerline.units import format_bytes
 
 FREE_SHARE = 0.9  # of the free memory; the rest is for whatever else runs
+RUNTIME_BYTES = 256 << 20  # at least left beside models in the machine's memory: what a worker has without one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +91,7 @@ def device_facts(
         speed = speeds.get(reading.device, Speed())
         if memory_bytes is None:
             free_bytes = reading.free_bytes + _own_bytes(reading, readings, own_bytes)
-            budget_bytes = int(FREE_SHARE * min(reading.total_bytes, free_bytes))
+            budget_bytes = _most_of(reading, min(reading.total_bytes, free_bytes))
         else:
             budget_bytes = memory_bytes * reading.total_bytes // max(1, total_bytes)
         facts.append(
@@ -115,6 +116,12 @@ def device_summary(facts: Sequence[DeviceFacts]) -> str:
     what = f"cpu {first.threads} threads" if first.kind == "cpu" else first.name
     count = f"{len(facts)} x " if len(facts) > 1 else ""
     return f"{count}{what}, {format_bytes(sum(device.total_bytes for device in facts))}"
+
+
+def _most_of(reading: DeviceReading, free_bytes: int) -> int:
+    """What models may take of so much free memory."""
+    most_bytes = int(FREE_SHARE * free_bytes)
+    return most_bytes if reading.kind == "cuda" else max(0, min(most_bytes, free_bytes - RUNTIME_BYTES))
 
 
 def _own_bytes(reading: DeviceReading, readings: Sequence[DeviceReading], own_bytes: Mapping[str, int]) -> int:

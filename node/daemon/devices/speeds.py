@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from node.daemon.child import LastWords, child, compute_environment, python_module
+from node.daemon.devices.cores import usable_cores
 from node.daemon.devices.measurements import MeasuredFile, UnmeasuredError, measured_once
 from node.daemon.devices.readings import DeviceReading, Speed
 
@@ -74,8 +75,3 @@ def speed_key(reading: DeviceReading, threads: int) -> str:
     if reading.kind != "cpu":
         return f"{reading.kind} {reading.name}, torch {torch}"
     return f"cpu {reading.name}, {threads} threads on {usable_cores()} cores, torch {torch}"
-
-
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

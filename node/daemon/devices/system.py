@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pynvml
 
+from node.daemon.devices.cgroups import memory_limit
 from node.daemon.devices.readings import DeviceReading
 
 log = logging.getLogger(__name__)
@@ -36,14 +37,14 @@ class SystemDevices:
         """One device as it is now; a part of the CPU, like `cpu:1`, as if it were the whole."""
         if device in self._cuda_handles:
             return _read_cuda(device, self._cuda_handles[device])
-        memory = psutil.virtual_memory()
+        total_bytes, free_bytes = _machine_memory()
         kind = device.partition(":")[0]
         return DeviceReading(
             device=device,
             kind=kind,
             name=_cpu_name() if kind == "cpu" else "Apple GPU",
-            total_bytes=memory.total,
-            free_bytes=memory.available,
+            total_bytes=total_bytes,
+            free_bytes=free_bytes,
         )
 
 
@@ -87,6 +88,14 @@ def _read_cuda(device: str, handle: Any) -> DeviceReading:
         log.warning("%s cannot be read: %s", device, error)
         return DeviceReading(device=device, kind="cuda", name="unreadable", total_bytes=0, free_bytes=0)
     return DeviceReading(device=device, kind="cuda", name=name, total_bytes=total_bytes, free_bytes=free_bytes)
+
+
+def _machine_memory() -> tuple[int, int]:
+    """What of the machine's memory this process may have, as far as its control groups go, and what of that is free."""
+    memory, limit = psutil.virtual_memory(), memory_limit()
+    if limit is None:
+        return memory.total, memory.available
+    return min(memory.total, limit.total_bytes), min(memory.available, limit.free_bytes)
 
 
 def _has_mps() -> bool:

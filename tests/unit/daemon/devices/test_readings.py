@@ -51,6 +51,15 @@ def test_without_a_limit_models_may_take_most_of_what_is_free():
     assert (facts.budget_bytes, facts.threads, facts.matrix_flops_per_s) == (9 * GIB, 4, 0.0)
 
 
+def test_where_little_is_free_a_worker_still_has_room_to_run() -> None:
+    small = dataclasses.replace(CPU, total_bytes=500 << 20, free_bytes=400 << 20)
+    (facts,) = device_facts([small], memory_bytes=None, threads={"cpu": 1}, speeds={}, own_bytes={})
+    assert facts.budget_bytes == (400 - 256) << 20
+    tiny = dataclasses.replace(small, free_bytes=100 << 20)
+    (facts,) = device_facts([tiny], memory_bytes=None, threads={"cpu": 1}, speeds={}, own_bytes={})
+    assert facts.budget_bytes == 0
+
+
 def test_what_this_nodes_own_stage_takes_counts_as_free():
     (facts,) = device_facts([CPU], memory_bytes=None, threads={"cpu": 4}, speeds={}, own_bytes={"cpu": 4 * GIB})
     assert facts.budget_bytes == int(0.9 * 14 * GIB)
