@@ -15,7 +15,10 @@ MAX_ALL_REDUCE_US = 1e9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceFacts:
-    """One accelerator, or a CPU with a number of threads. Speeds are 0 until measured."""
+    """One accelerator, or a CPU with a number of threads. Speeds are 0 until measured.
+
+    `measured_while_busy`: other programs ran meanwhile, so they may be too low; they are measured again.
+    """
 
     device: str
     kind: str
@@ -26,6 +29,7 @@ class DeviceFacts:
     budget_bytes: int  # what models may take here; what this node's loaded stage takes counts as free
     matrix_flops_per_s: float = 0.0
     memory_bytes_per_s: float = 0.0
+    measured_while_busy: bool = False
 
     def __post_init__(self) -> None:
         require_name(self.device, "device")

@@ -26,10 +26,7 @@ from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import node_pb2_grpc
 from node.daemon.child import python_module
 from node.daemon.description import Description
-from node.daemon.devices.all_reduce import measure_in_children, measured_all_reduce
-from node.daemon.devices.cores import usable_cores
 from node.daemon.devices.readings import check_memory, chosen_devices
-from node.daemon.devices.speeds import measure_in_child, measured_speeds
 from node.daemon.devices.system import system_devices
 from node.daemon.devices.watch import DeviceWatch
 from node.daemon.hold.admission import HoldAdmission
@@ -87,7 +84,7 @@ async def _run(settings: NodeSettings, worker_command: tuple[str, ...], last_res
         parts = _assemble(settings, worker_command, watch, identity, listening, cards)
         async with _serving(server, parts):
             greet(await parts.description.facts(), mdns=settings.mdns)
-            background = [_measure(settings.state, watch)]
+            background = [_measure(watch, parts.keeper)]
             if settings.mdns:
                 background.append(_advertise(parts, listening))
             await _until_told(told, parts.admission, background, last_resort)
@@ -184,22 +181,16 @@ async def _until_told(
 async def _guarded(part: Coroutine[Any, Any, None]) -> None:
     try:
         await part
-    except LayerlineError:
+    except (LayerlineError, asyncio.CancelledError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception:  # the top of a daemon task: one part less is better than no node
+    except BaseException:  # the top of a daemon task: one part less is better than no node
         log.exception("A part of the daemon failed; the node goes on without it.")
 
 
-async def _measure(state: Path, watch: DeviceWatch) -> None:
-    readings, threads = watch.readings(), watch.threads
-    try:
-        watch.speeds = await measured_speeds(readings, threads=threads, state=state, measure=measure_in_child)
-        watch.all_reduce_us = await measured_all_reduce(
-            readings, threads=threads, cores=usable_cores(), state=state, measure=measure_in_children
-        )
-    finally:
-        watch.measured = True
+async def _measure(watch: DeviceWatch, keeper: StageKeeper) -> None:
+    await watch.measure()
     tell_measured(watch.speeds, watch.all_reduce_us)
+    await watch.measure_until_quiet(lambda: keeper.loaded is None)
 
 
 async def _advertise(parts: _Parts, listening: Listening) -> None:

@@ -41,10 +41,11 @@ def tell_measured(speeds: Mapping[str, Speed], all_reduce_us: float) -> None:
     """Says what was measured; 0 microseconds were not."""
     for device, speed in speeds.items():
         log.info(
-            "Device %s computes %.3g TFLOP/s and reads %.3g GB/s.",
+            "Device %s computes %.3g TFLOP/s and reads %.3g GB/s%s.",
             device,
             speed.matrix_flops_per_s / 1e12,
             speed.memory_bytes_per_s / 1e9,
+            "; other programs ran meanwhile, so it is measured again later" if speed.busy else "",
         )
     if all_reduce_us:
         log.info("One all-reduce between %s takes %.3g us.", " and ".join(speeds), all_reduce_us)

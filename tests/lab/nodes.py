@@ -11,7 +11,7 @@ from tests.lab.machine import Machine
 from tests.lab.process import Process
 
 START_DEADLINE_S = 30.0
-SPEED = {"matrix_flops_per_s": 5e11, "memory_bytes_per_s": 1e10}
+SPEED = {"matrix_flops_per_s": 5e11, "memory_bytes_per_s": 1e10, "busy": False}
 
 
 def start_node(

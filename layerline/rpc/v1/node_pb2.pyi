@@ -51,6 +51,7 @@ class DeviceFacts(_message.Message):
     BUDGET_BYTES_FIELD_NUMBER: _builtins.int
     MATRIX_FLOPS_PER_S_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_PER_S_FIELD_NUMBER: _builtins.int
+    MEASURED_WHILE_BUSY_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     """"cpu", "cuda:0", "mps" """
     kind: _builtins.str
@@ -66,6 +67,8 @@ class DeviceFacts(_message.Message):
     """0 until measured"""
     memory_bytes_per_s: _builtins.float
     """0 until measured"""
+    measured_while_busy: _builtins.bool
+    """other programs ran meanwhile: the speeds may be too low"""
     def __init__(
         self,
         *,
@@ -78,10 +81,11 @@ class DeviceFacts(_message.Message):
         budget_bytes: _builtins.int = ...,
         matrix_flops_per_s: _builtins.float = ...,
         memory_bytes_per_s: _builtins.float = ...,
+        measured_while_busy: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "device", b"device", "free_bytes", b"free_bytes", "kind", b"kind", "matrix_flops_per_s", b"matrix_flops_per_s", "memory_bytes_per_s", b"memory_bytes_per_s", "name", b"name", "threads", b"threads", "total_bytes", b"total_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "device", b"device", "free_bytes", b"free_bytes", "kind", b"kind", "matrix_flops_per_s", b"matrix_flops_per_s", "measured_while_busy", b"measured_while_busy", "memory_bytes_per_s", b"memory_bytes_per_s", "name", b"name", "threads", b"threads", "total_bytes", b"total_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

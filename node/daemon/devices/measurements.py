@@ -63,32 +63,55 @@ async def measured_once(
     measure: Callable[[str], Awaitable[Measured]],
 ) -> dict[str, Measured]:
     """What is in `file` by the key of each name, or by `measure(name)`, which may raise UnmeasuredError."""
+    return await _in_turn(what, keys, file, measure, None)
+
+
+async def measured_again(
+    what: str,
+    keys: Mapping[str, str],
+    file: MeasuredFile[Measured],
+    measure: Callable[[str], Awaitable[Measured]],
+    best_of: Callable[[Measured, Measured], Measured],
+) -> dict[str, Measured]:
+    """The same, measured anew; kept is `best_of` what was known and what is found now."""
+    return await _in_turn(what, keys, file, measure, best_of)
+
+
+async def _in_turn(
+    what: str,
+    keys: Mapping[str, str],
+    file: MeasuredFile[Measured],
+    measure: Callable[[str], Awaitable[Measured]],
+    best_of: Callable[[Measured, Measured], Measured] | None,
+) -> dict[str, Measured]:
     try:
         async with asyncio.timeout(TURN_DEADLINE_S):
             while True:
                 known = file.read()
-                if all(key in known for key in keys.values()):
+                if best_of is None and all(key in known for key in keys.values()):
                     return {name: known[key] for name, key in keys.items()}
                 with contextlib.suppress(FileHeldError), held_file(file.path.with_name("measuring.lock"), ""):
-                    return await _measure_missing(what, keys, file, measure)
+                    return await _measured(what, keys, file, measure, best_of)
                 await asyncio.sleep(TURN_POLL_S)
     except (TimeoutError, OSError) as error:
         log.warning("%s of the devices is not measured: %s.", what, str(error) or "it took too long")
         return {}
 
 
-async def _measure_missing(
+async def _measured(
     what: str,
     keys: Mapping[str, str],
     file: MeasuredFile[Measured],
     measure: Callable[[str], Awaitable[Measured]],
+    best_of: Callable[[Measured, Measured], Measured] | None,
 ) -> dict[str, Measured]:
     known = file.read()
     for name, key in keys.items():
-        if key in known:
+        if key in known and best_of is None:
             continue
         try:
-            known[key] = await measure(name)
+            found = await measure(name)
+            known[key] = best_of(known[key], found) if best_of and key in known else found
         except UnmeasuredError as error:
             log.warning("%s of %s is not measured: %s.", what, name, error)
     file.write(known)

@@ -31,10 +31,19 @@ class DeviceReading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """What was measured on a device; 0 where it was not."""
+    """What was measured on a device; 0 where it was not. `busy`: other programs ran meanwhile, so it may be more."""
 
     matrix_flops_per_s: float = 0.0
     memory_bytes_per_s: float = 0.0
+    busy: bool = False
+
+    def best_with(self, other: Speed) -> Speed:
+        """The better of two measurements, since whatever else runs only ever takes away."""
+        return Speed(
+            matrix_flops_per_s=max(self.matrix_flops_per_s, other.matrix_flops_per_s),
+            memory_bytes_per_s=max(self.memory_bytes_per_s, other.memory_bytes_per_s),
+            busy=self.busy and other.busy,
+        )
 
 
 def chosen_devices(asked: Sequence[str], present: Sequence[str]) -> tuple[str, ...]:
@@ -105,6 +114,7 @@ def device_facts(
                 budget_bytes=budget_bytes,
                 matrix_flops_per_s=speed.matrix_flops_per_s,
                 memory_bytes_per_s=speed.memory_bytes_per_s,
+                measured_while_busy=speed.busy,
             )
         )
     return tuple(facts)

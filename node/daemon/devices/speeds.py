@@ -13,7 +13,7 @@ from pathlib import Path
 
 from node.daemon.child import LastWords, child, compute_environment, python_module
 from node.daemon.devices.cores import usable_cores
-from node.daemon.devices.measurements import MeasuredFile, UnmeasuredError, measured_once
+from node.daemon.devices.measurements import MeasuredFile, UnmeasuredError, measured_again, measured_once
 from node.daemon.devices.readings import DeviceReading, Speed
 
 MEASURE_DEADLINE_S = 120.0  # for one device; a cold start of torch may take half of it
@@ -23,11 +23,26 @@ MeasureDevice = Callable[[str, int], Awaitable[Speed]]
 
 
 async def measured_speeds(
-    readings: Sequence[DeviceReading], *, threads: Mapping[str, int], state: Path, measure: MeasureDevice
+    readings: Sequence[DeviceReading],
+    *,
+    threads: Mapping[str, int],
+    state: Path,
+    measure: MeasureDevice,
+    again: bool = False,
 ) -> dict[str, Speed]:
-    """The speed of each device by its name, from the file in `state` or by `measure(device, threads)`."""
+    """The speed of each device by its name, from the file in `state` or by `measure(device, threads)`.
+
+    `again` measures in any case, and keeps the better of both.
+    """
     keys = {reading.device: speed_key(reading, threads[reading.device]) for reading in readings}
-    return await measured_once("The speed", keys, speed_file(state), lambda device: measure(device, threads[device]))
+    file = speed_file(state)
+
+    def one(device: str) -> Awaitable[Speed]:
+        return measure(device, threads[device])
+
+    if again:
+        return await measured_again("The speed", keys, file, one, Speed.best_with)
+    return await measured_once("The speed", keys, file, one)
 
 
 async def measure_in_child(device: str, threads: int) -> Speed:
@@ -60,13 +75,13 @@ def speed_file(state: Path) -> MeasuredFile[Speed]:
 def speed_from_json(value: object) -> Speed:
     """The speed in a JSON value; ValueError if there is no sensible one."""
     fields = ("matrix_flops_per_s", "memory_bytes_per_s")
-    if not isinstance(value, dict) or set(value) != set(fields):
+    if not isinstance(value, dict) or set(value) != {*fields, "busy"} or type(value["busy"]) is not bool:
         raise ValueError("not a speed")
     numbers = [value[field] for field in fields]
     for number in numbers:
         if type(number) not in (int, float) or not 0 < number < 1e18:
             raise ValueError("not a speed")
-    return Speed(matrix_flops_per_s=float(numbers[0]), memory_bytes_per_s=float(numbers[1]))
+    return Speed(matrix_flops_per_s=float(numbers[0]), memory_bytes_per_s=float(numbers[1]), busy=value["busy"])
 
 
 def speed_key(reading: DeviceReading, threads: int) -> str:

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 
 from layerline.facts import DeviceFacts
+from node.daemon.devices.all_reduce import MeasureBetween, measure_in_children, measured_all_reduce
+from node.daemon.devices.cores import usable_cores
 from node.daemon.devices.readings import DeviceReading, Speed, device_facts, shared_out
+from node.daemon.devices.speeds import MeasureDevice, measure_in_child, measured_speeds
 from node.daemon.devices.system import SystemDevices
+from node.daemon.notices import tell_measured
 from node.daemon.settings import NodeSettings
+
+FIRST_PAUSE_S = 60.0  # before what was measured on a busy machine is measured again
+LONGEST_PAUSE_S = 3600.0
+
+Sleep = Callable[[float], Awaitable[None]]
 
 
 class DeviceWatch:
     """The devices in use, as they are now, and what was measured of them: nothing until `measured`."""
 
-    def __init__(self, settings: NodeSettings, system: SystemDevices, devices: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        settings: NodeSettings,
+        system: SystemDevices,
+        devices: tuple[str, ...],
+        *,
+        measure: MeasureDevice = measure_in_child,
+        measure_between: MeasureBetween = measure_in_children,
+    ) -> None:
         self.threads = settings.threads_of(devices)
         self.measured = False
         self.speeds: Mapping[str, Speed] = {}
@@ -21,6 +39,37 @@ class DeviceWatch:
         self._memory_bytes = settings.memory_bytes
         self._system = system
         self._devices = devices
+        self._state = settings.state
+        self._measure = measure
+        self._measure_between = measure_between
+
+    async def measure(self, *, again: bool = False) -> None:
+        """Takes what was measured once, or measures it; `again` measures in any case, and keeps the better."""
+        readings, threads, state = self.readings(), self.threads, self._state
+        try:
+            self.speeds = await measured_speeds(
+                readings, threads=threads, state=state, measure=self._measure, again=again
+            )
+            self.all_reduce_us = await measured_all_reduce(
+                readings,
+                threads=threads,
+                cores=usable_cores(),
+                state=state,
+                measure=self._measure_between,
+                again=again,
+            )
+        finally:
+            self.measured = True
+
+    async def measure_until_quiet(self, is_idle: Callable[[], bool], sleep: Sleep = asyncio.sleep) -> None:
+        """Measures again while what is known was measured on a busy machine; only while this node is idle itself."""
+        pause_s = FIRST_PAUSE_S
+        while any(speed.busy for speed in self.speeds.values()):
+            await sleep(pause_s)
+            if is_idle():
+                await self.measure(again=True)
+                tell_measured(self.speeds, self.all_reduce_us)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def readings(self) -> tuple[DeviceReading, ...]:
         """What they are and have; parts of the CPU have their parts of its memory."""
