@@ -75,7 +75,9 @@ async def _run(settings: NodeSettings, worker_command: tuple[str, ...], last_res
         told = held.enter_context(told_by_signals())
         system = held.enter_context(system_devices(os.environ))
         devices = chosen_devices(settings.devices, system.present())
-        watch = DeviceWatch(settings, system, devices)
+        watch = DeviceWatch(
+            system, settings.threads_of(devices), memory_bytes=settings.memory_bytes, state=settings.state
+        )
         check_memory(settings.memory_bytes, watch.readings())
         server = make_server()
         listening = _listen(server, settings)
@@ -188,9 +190,12 @@ async def _guarded(part: Coroutine[Any, Any, None]) -> None:
 
 
 async def _measure(watch: DeviceWatch, keeper: StageKeeper) -> None:
+    def tell() -> None:
+        tell_measured(watch.speeds, watch.all_reduce_us)
+
     await watch.measure()
-    tell_measured(watch.speeds, watch.all_reduce_us)
-    await watch.measure_until_quiet(lambda: keeper.loaded is None)
+    tell()
+    await watch.measure_until_quiet(lambda: keeper.loaded is None, tell)
 
 
 async def _advertise(parts: _Parts, listening: Listening) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 
 from layerline.facts import DeviceFacts
 from node.daemon.devices.all_reduce import MeasureBetween, measure_in_children, measured_all_reduce
@@ -11,8 +12,6 @@ from node.daemon.devices.cores import usable_cores
 from node.daemon.devices.readings import DeviceReading, Speed, device_facts, shared_out
 from node.daemon.devices.speeds import MeasureDevice, measure_in_child, measured_speeds
 from node.daemon.devices.system import SystemDevices
-from node.daemon.notices import tell_measured
-from node.daemon.settings import NodeSettings
 
 FIRST_PAUSE_S = 60.0  # before what was measured on a busy machine is measured again
 LONGEST_PAUSE_S = 3600.0
@@ -21,25 +20,28 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class DeviceWatch:
-    """The devices in use, as they are now, and what was measured of them: nothing until `measured`."""
+    """The devices in use, as they are now, and what was measured of them: nothing until `measured`.
+
+    `threads` are those of each device, by its name; `memory_bytes` is what models may take on all of them, if given.
+    """
 
     def __init__(
         self,
-        settings: NodeSettings,
         system: SystemDevices,
-        devices: tuple[str, ...],
+        threads: Mapping[str, int],
         *,
+        memory_bytes: int | None,
+        state: Path,
         measure: MeasureDevice = measure_in_child,
         measure_between: MeasureBetween = measure_in_children,
     ) -> None:
-        self.threads = settings.threads_of(devices)
+        self.threads = threads
         self.measured = False
         self.speeds: Mapping[str, Speed] = {}
         self.all_reduce_us = 0.0
-        self._memory_bytes = settings.memory_bytes
+        self._memory_bytes = memory_bytes
         self._system = system
-        self._devices = devices
-        self._state = settings.state
+        self._state = state
         self._measure = measure
         self._measure_between = measure_between
 
@@ -61,19 +63,21 @@ class DeviceWatch:
         finally:
             self.measured = True
 
-    async def measure_until_quiet(self, is_idle: Callable[[], bool], sleep: Sleep = asyncio.sleep) -> None:
+    async def measure_until_quiet(
+        self, is_idle: Callable[[], bool], on_measured: Callable[[], None], sleep: Sleep = asyncio.sleep
+    ) -> None:
         """Measures again while what is known was measured on a busy machine; only while this node is idle itself."""
         pause_s = FIRST_PAUSE_S
         while any(speed.busy for speed in self.speeds.values()):
             await sleep(pause_s)
             if is_idle():
                 await self.measure(again=True)
-                tell_measured(self.speeds, self.all_reduce_us)
+                on_measured()
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def readings(self) -> tuple[DeviceReading, ...]:
         """What they are and have; parts of the CPU have their parts of its memory."""
-        return shared_out([self._system.read(device) for device in self._devices], self.threads)
+        return shared_out([self._system.read(device) for device in self.threads], self.threads)
 
     def facts(self, own_bytes: Mapping[str, int]) -> tuple[DeviceFacts, ...]:
         """What they are, have, and may give to models; what this node's own stage takes on each counts as free."""
