@@ -16,7 +16,7 @@ from pathlib import Path
 import platformdirs
 
 from coordinator.concurrency import all_of
-from coordinator.discovery.membership import Member
+from coordinator.discovery.members import Member
 from coordinator.node_client import open_model
 from layerline.errors import ModelMismatchError, ModelNotFoundError
 from layerline.facts import NodeFacts

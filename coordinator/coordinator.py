@@ -14,10 +14,9 @@ from typing import Any, Self, TypeVar
 
 from coordinator.catalogue import FoundModel, find_model
 from coordinator.concurrency import ended
-from coordinator.discovery.browser import Browser
+from coordinator.discovery.browser import Browser, NoMdns
 from coordinator.discovery.finder import Finder
-from coordinator.discovery.membership import Member, unusable_notes
-from coordinator.no_mdns import NoMdns
+from coordinator.discovery.members import Member, unusable_notes
 from coordinator.node_client import describe
 from coordinator.plan_match import does_for, names, other_model
 from coordinator.planning.adoption import adopt
@@ -102,8 +101,8 @@ class Coordinator:
     async def models(self) -> ModelsReport:
         """Every model that a usable node has; files that differ under one name are listed apart."""
         nodes: dict[tuple[str, str, int], list[str]] = {}
-        for member in await self._search.members():
-            for listing in member.facts.models if member.facts and not member.unusable else ():
+        for member in await self._search.members(wait_for_starting=False):
+            for listing in member.models:
                 nodes.setdefault((listing.name, listing.digest, listing.size_bytes), []).append(member.name)
         served = self._serving.plan if self._serving else None
         reports = (
@@ -223,7 +222,7 @@ class Coordinator:
                 serving(
                     plan,
                     found.card,
-                    {member.facts.node_id: _addresses(member) for member in members if member.facts},
+                    {member.facts.node_id: member.addresses for member in members if member.facts},
                     coordinator=self._settings.name,
                     on_progress=lambda node, done, total: tell(_progress(node, "load", done, total)),
                 )
@@ -278,12 +277,6 @@ def _outcome(task: asyncio.Task[Serving]) -> Serving:
     if task.cancelled():
         raise NoCoordinatorError("The coordinator is ending.", remedy="Ask again once it is back.")
     return task.result()
-
-
-def _addresses(member: Member) -> tuple[str, ...]:
-    """Where a member's machine can be met: first where it answered us, then wherever it says it listens."""
-    assert member.facts is not None
-    return tuple(dict.fromkeys((member.address, *member.facts.addresses)))
 
 
 def _progress(node: str, phase: str, done_bytes: int, total_bytes: int) -> NodeProgress:

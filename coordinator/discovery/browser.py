@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Protocol, Self
 
 from zeroconf import Error as ZeroconfError
@@ -20,7 +20,7 @@ from layerline.interfaces import InterfaceAddress, usable_addresses
 from layerline.mdns import SERVICE_TYPE, Advert
 from layerline.mdns_sockets import Resolver, browse, open_zeroconf
 
-MAX_SERVICES = 256  # more than any LAN has nodes: beyond is somebody's flood
+MAX_SERVICES = 4_096  # more than any LAN has nodes: beyond is a flood that nobody can look through
 MAX_REASONS = 8
 
 
@@ -28,7 +28,7 @@ class Lookout(Protocol):
     """What the search for nodes needs to know of mDNS."""
 
     @property
-    def adverts(self) -> tuple[Advert, ...]:
+    def adverts(self) -> Mapping[str, Advert]:
         """The adverts now known, by name of service."""
 
     @property
@@ -54,6 +54,20 @@ class Lookout(Protocol):
     @property
     def junk(self) -> tuple[int, tuple[str, ...]]:
         """How many junk records came, and what was wrong with the last of them."""
+
+
+class NoMdns:
+    """The lookout of a coordinator that was told not to use mDNS: it sees nothing, and says why."""
+
+    adverts: Mapping[str, Advert] = MappingProxyType({})
+    searched: tuple[str, ...] = ()
+    failure = "it was turned off with --no-mdns"
+    junk: tuple[int, tuple[str, ...]] = (0, ())
+
+    def __init__(self, now_s: float) -> None:
+        self.opened_s = now_s
+        self.newest_s = now_s
+        self.changed = asyncio.Event()
 
 
 class Browser:
@@ -103,9 +117,9 @@ class Browser:
             await self._zeroconf.async_close()
 
     @property
-    def adverts(self) -> tuple[Advert, ...]:
+    def adverts(self) -> Mapping[str, Advert]:
         """The adverts now known, by name of service."""
-        return tuple(advert for _, advert in sorted(self._adverts.items()))
+        return self._adverts
 
     @property
     def junk(self) -> tuple[int, tuple[str, ...]]:

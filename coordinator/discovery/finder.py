@@ -1,24 +1,42 @@
-"""Finds the nodes: follows the leads of the browser and those given by hand until the search is settled.
+"""Finds the nodes: feeds what mDNS and the nodes say into what is known of the cluster, and asks as searches say.
 
-The one place of discovery that waits. What the answers mean is the business of `membership`.
+The one place of discovery that waits. What is known stays from one search to the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from coordinator.discovery.asking import Describe, ask
 from coordinator.discovery.browser import Lookout
-from coordinator.discovery.membership import Lead, Member, Membership, Outcome
+from coordinator.discovery.cluster import (
+    Answered,
+    Asked,
+    Cluster,
+    Event,
+    GivenUp,
+    Gone,
+    Lead,
+    Outcome,
+    Seen,
+    Told,
+    apply,
+)
+from coordinator.discovery.enquiry import Describe, ask
+from coordinator.discovery.members import Member, members
+from coordinator.discovery.search import LONGEST_S, STARTING_S, Search
 from layerline.addresses import split_address
 from layerline.errors import NoNodesError, UsageError
+from layerline.mdns import Advert
 
 HOW_TO_START = (
     "Start a node with `layerline node` on each machine. Where multicast is blocked (a firewall on UDP port 5353,"
     " guest Wi-Fi, VPN, another subnet), name the nodes with --node HOST:PORT."
 )
+
+Enough = Callable[[Sequence[Member]], bool]
+OnStarting = Callable[[Sequence[str]], None]
 
 
 class Finder:
@@ -29,26 +47,52 @@ class Finder:
         self._by_hand = tuple(Lead.by_hand(address) for address in checked_addresses(by_hand))
         self._describe = describe
         self._coordinator = coordinator
+        self._cluster = Cluster()
+        self._adverts: dict[str, Advert] = {}
+        self._changed = asyncio.Event()
+        for lead in self._by_hand:
+            self._note(Seen(lead=lead))
 
-    async def members(self, *, wait_for_starting: bool = True) -> tuple[Member, ...]:
-        """Every node there is now, usable or not, each asked anew."""
+    async def members(
+        self,
+        *,
+        deadline_s: float = LONGEST_S,
+        wait_for_starting: bool = True,
+        enough: Enough = lambda _: False,
+        on_starting: OnStarting = lambda _: None,
+    ) -> tuple[Member, ...]:
+        """Every node there is now, usable or not, each asked anew.
+
+        Nodes that are known are asked at once, where they answered before. It takes until all have answered and no new
+        one has appeared for a while, but no longer than `deadline_s`; or only until the nodes that answered are
+        `enough`. With `wait_for_starting` nodes that still measure their devices are waited for, longer if need be;
+        `on_starting` hears their names at once, and again if those change.
+        """
         clock = asyncio.get_running_loop().time
-        membership = Membership(coordinator=self._coordinator, began_s=clock(), wait_for_starting=wait_for_starting)
-        asking: dict[asyncio.Task[Outcome], Lead] = {}
+        search = Search(began_s=clock(), deadline_s=deadline_s, starting_s=STARTING_S if wait_for_starting else 0.0)
+        asking: dict[asyncio.Task[Outcome], str] = {}
+        told_starting: tuple[str, ...] = ()
+        answered = False
         try:
             while True:
-                changed, now_s = self._lookout.changed, clock()
-                for lead in membership.to_ask(self._leads(), now_s):
-                    asking[asyncio.create_task(ask(lead, self._describe))] = lead
-                wait_s = membership.wait_s(
-                    now_s, opened_s=self._since(self._lookout.opened_s), newest_s=self._since(self._lookout.newest_s)
-                )
-                if wait_s == 0:
-                    return membership.members()
-                await _first_of(changed, asking, wait_s)
-                for task in [task for task in asking if task.done()]:
-                    membership.note(asking.pop(task), task.result())
+                changed, seen = self._changed, self._lookout.changed
+                self._take_adverts()
+                now_s = clock()
+                due = search.to_ask(self._cluster, now_s)
+                self._note(*(Asked(key=known.lead.key, at_s=now_s) for known in due))
+                asking |= {asyncio.create_task(ask(known, self._describe)): known.lead.key for known in due}
+                wait_s = self._wait_s(search, now_s)
+                if wait_s == 0 or (answered and enough(self._members(search))):
+                    return self._members(search)
+                if told_starting != (starting := search.starting(self._cluster)):
+                    told_starting = starting
+                    on_starting(starting)
+                await _first_of(changed, seen, asking, wait_s)
+                told = [Told(key=asking.pop(task), outcome=task.result(), at_s=clock()) for task in _done(asking)]
+                answered = any(isinstance(each.outcome, Answered) for each in told)
+                self._note(*told)
         finally:
+            self._note(*(GivenUp(key=key) for key in asking.values()))
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
@@ -63,8 +107,29 @@ class Finder:
         sentences = [self._summary(members), *self._where(), *self._what_was_junk()]
         return NoNodesError(" ".join(sentences), remedy=HOW_TO_START)
 
-    def _leads(self) -> tuple[Lead, ...]:
-        return (*self._by_hand, *(Lead.of_advert(advert) for advert in self._lookout.adverts))
+    def _members(self, search: Search) -> tuple[Member, ...]:
+        return members(self._cluster, since_s=search.began_s, coordinator=self._coordinator)
+
+    def _note(self, *events: Event) -> None:
+        """These happened."""
+        if events:
+            self._cluster = apply(self._cluster, *events)
+            event, self._changed = self._changed, asyncio.Event()
+            event.set()
+
+    def _take_adverts(self) -> None:
+        """Notes what changed among the adverts."""
+        before, now = self._adverts, dict(self._lookout.adverts)
+        if before != now:
+            came = [advert for key, advert in now.items() if before.get(key) != advert]
+            gone = [Gone(key=key) for key in before if key not in now]
+            self._note(*gone, *(Seen(lead=Lead.of_advert(advert)) for advert in came))
+            self._adverts = now
+
+    def _wait_s(self, search: Search, now_s: float) -> float:
+        lookout = self._lookout
+        opened_s, newest_s = self._since(lookout.opened_s), self._since(lookout.newest_s)
+        return search.wait_s(self._cluster, now_s, opened_s=opened_s, newest_s=newest_s)
 
     def _since(self, moment_s: float) -> float:
         """`moment_s`, or long ago where no advert will ever come, so that none is waited for."""
@@ -100,11 +165,18 @@ def checked_addresses(by_hand: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(by_hand))
 
 
-async def _first_of(changed: asyncio.Event, asking: dict[asyncio.Task[Outcome], Lead], wait_s: float) -> None:
-    """Waits until adverts change, a lead was asked, or `wait_s` are over."""
-    change = asyncio.create_task(changed.wait())
+def _done(asking: Iterable[asyncio.Task[Outcome]]) -> list[asyncio.Task[Outcome]]:
+    return [task for task in asking if task.done()]
+
+
+async def _first_of(
+    changed: asyncio.Event, seen: asyncio.Event, asking: Iterable[asyncio.Task[Outcome]], wait_s: float
+) -> None:
+    """Waits until what is known changes, adverts change, a lead was asked, or `wait_s` are over."""
+    changes = [asyncio.create_task(changed.wait()), asyncio.create_task(seen.wait())]
     try:
-        await asyncio.wait([change, *asking], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*changes, *asking], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        change.cancel()
-        await asyncio.gather(change, return_exceptions=True)
+        for change in changes:
+            change.cancel()
+        await asyncio.gather(*changes, return_exceptions=True)

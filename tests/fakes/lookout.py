@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from layerline.mdns import Advert
 
@@ -11,7 +12,7 @@ class FakeLookout:
     """What `coordinator.discovery.browser.Lookout` asks for, without mDNS."""
 
     def __init__(self, *adverts: Advert, failure: str = "", junk_reasons: tuple[str, ...] = ()) -> None:
-        self.adverts = adverts
+        self.adverts = by_service(adverts)
         self.opened_s = self.newest_s = asyncio.get_running_loop().time()
         self.changed = asyncio.Event()
         self.searched = () if failure else ("eth0 (10.0.0.1)", "lo (127.0.0.1)")
@@ -21,11 +22,11 @@ class FakeLookout:
     def appear(self, advert: Advert) -> None:
         """A new advert comes in."""
         self.newest_s = asyncio.get_running_loop().time()
-        self.show(*self.adverts, advert)
+        self.show(*self.adverts.values(), advert)
 
     def show(self, *adverts: Advert) -> None:
         """These are the adverts from now on."""
-        self.adverts = adverts
+        self.adverts = by_service(adverts)
         event, self.changed = self.changed, asyncio.Event()
         event.set()
 
@@ -40,3 +41,8 @@ def advert(name: str, *addresses: str, node_id: str = "", wire_version: int = 1)
         devices="cpu",
         addresses=addresses or (f"{name}.lan:7070",),
     )
+
+
+def by_service(adverts: Iterable[Advert]) -> dict[str, Advert]:
+    """Adverts as a lookout has them."""
+    return {advert.service_name: advert for advert in adverts}

@@ -82,17 +82,17 @@ async def test_adverts_come_change_and_go_and_junk_is_told_apart(announcer: Asyn
         assert found.searched == ("lo (127.0.0.1)",)
         await announce(announcer, junk)
         await announce(announcer, node.to_service())
-        await until(found, lambda: node in found.adverts)
+        await until(found, lambda: node in found.adverts.values())
         assert found.newest_s > found.opened_s
         await until(found, lambda: any("not UTF-8" in reason for reason in found.junk[1]))
 
         renamed = advert("parlour", *node.addresses, node_id=node.node_id)
         await announcer.async_update_service(renamed.to_service())
-        await until(found, lambda: renamed in found.adverts)
-        assert node not in found.adverts
+        await until(found, lambda: renamed in found.adverts.values())
+        assert node not in found.adverts.values()
 
         await announcer.async_unregister_service(renamed.to_service())
-        await until(found, lambda: renamed not in found.adverts)
+        await until(found, lambda: renamed not in found.adverts.values())
 
 
 async def test_a_record_of_another_machine_that_points_at_a_port_of_the_reader_is_junk() -> None:
@@ -101,7 +101,7 @@ async def test_a_record_of_another_machine_that_points_at_a_port_of_the_reader_i
         cry(pointer.to_service())
         await until(found, lambda: any(pointer.node_id in reason for reason in found.junk[1]))
         assert any("a loopback address, and it is on another machine" in reason for reason in found.junk[1])
-        assert pointer not in found.adverts
+        assert pointer not in found.adverts.values()
 
 
 async def test_without_mdns_nothing_is_found_and_the_reason_is_kept():
@@ -109,7 +109,7 @@ async def test_without_mdns_nothing_is_found_and_the_reason_is_kept():
         raise OSError("port 5353 is taken")
 
     async with Browser(open_sockets=refuse) as found:
-        assert (found.failure, found.adverts, found.searched) == ("port 5353 is taken", (), ())
+        assert (found.failure, dict(found.adverts), found.searched) == ("port 5353 is taken", {}, ())
 
 
 def test_every_reason_why_sockets_cannot_be_opened_is_named():

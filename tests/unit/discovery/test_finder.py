@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from coordinator.discovery.asking import ADDRESS_DEADLINE_S, STAGGER_S, Describe, ask
+from coordinator.discovery.cluster import Answered, Known, Lead, Unanswered
+from coordinator.discovery.enquiry import ADDRESS_DEADLINE_S, Describe, ask
 from coordinator.discovery.finder import Finder
-from coordinator.discovery.membership import LONGEST_S, NONE_FOUND_S, QUIET_S, Answered, Lead, Unanswered
+from coordinator.discovery.search import NONE_FOUND_S, QUIET_S, SILENT_S, STARTING_S
 from layerline.errors import NodeUnreachableError, UsageError
 from layerline.facts import NodeFacts
+from layerline.racing import STAGGER_S
 from tests.fakes.lookout import FakeLookout, advert
 from tests.fakes.virtual_time import run_in_virtual_time
 from tests.fakes.worlds import node
@@ -107,7 +109,7 @@ def test_a_node_that_never_gets_ready_is_not_waited_for_for_ever():
         lookout = FakeLookout(advert("a"))
         (member,) = await finder(lookout, {"a.lan:7070": node("a", state="starting")}).members()
         assert "measures" in member.unusable
-        assert now_s() - lookout.opened_s == pytest.approx(LONGEST_S)
+        assert now_s() - lookout.opened_s == pytest.approx(STARTING_S)
 
     run_in_virtual_time(search())
 
@@ -117,6 +119,74 @@ def test_a_goodbye_does_not_unmake_a_node_that_answered():
         lookout = FakeLookout(advert("a"))
         asyncio.get_running_loop().call_later(0.3, lookout.show)
         assert [m.name for m in await finder(lookout, {"a.lan:7070": node("a")}).members()] == ["a"]
+
+    run_in_virtual_time(search())
+
+
+def test_whom_a_search_waits_for_is_told_as_it_becomes_known() -> None:
+    async def search() -> None:
+        facts: dict[str, Says] = {"a.lan:7070": node("a", state="starting"), "b.lan:7070": node("b")}
+        asyncio.get_running_loop().call_later(20.0, facts.update, {"a.lan:7070": node("a")})
+        told: list[tuple[float, tuple[str, ...]]] = []
+        began_s = now_s()
+
+        def on_starting(names: Sequence[str]) -> None:
+            told.append((now_s() - began_s, tuple(names)))
+
+        found = finder(FakeLookout(advert("a"), advert("b")), facts)
+        assert [member.unusable for member in await found.members(on_starting=on_starting)] == ["", ""]
+        assert told == [(0.0, ("a",))]
+        assert now_s() - began_s == pytest.approx(20.0, abs=1.0)
+
+    run_in_virtual_time(search())
+
+
+def test_a_later_search_is_answered_by_the_nodes_that_are_known_at_once() -> None:
+    async def search() -> None:
+        world: dict[str, Says] = {"a.lan:7070": node("a"), "b.lan:7070": node("b")}
+        lookout = FakeLookout(advert("a"), advert("b"))
+        found = finder(lookout, world)
+        assert len(await found.members()) == 2
+        lookout.show()  # mDNS knows nothing of them any more, and they live
+        began_s = now_s()
+        assert [member.name for member in await found.members()] == ["a", "b"]
+        assert now_s() == began_s
+
+    run_in_virtual_time(search())
+
+
+def test_a_node_that_died_keeps_a_later_search_waiting_no_longer_than_it_may() -> None:
+    async def search() -> None:
+        world: dict[str, Says] = {"a.lan:7070": node("a"), "b.lan:7070": node("b")}
+        found = finder(FakeLookout(advert("a"), advert("b")), world)
+        await found.members()
+        world["b.lan:7070"], began_s = SILENT, now_s()
+        members = await found.members(deadline_s=0.8, wait_for_starting=False)
+        assert [(member.name, bool(member.facts)) for member in members] == [("a", True), ("b", False)]
+        assert now_s() - began_s == pytest.approx(0.8)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run_in_virtual_time(search())
+
+
+def test_a_silent_address_among_others_is_waited_for_for_a_few_seconds_only() -> None:
+    async def search() -> None:
+        silent = [f"10.0.0.{number}:1" for number in range(40)]
+        lookout = FakeLookout(advert("a"), advert("dead", *silent))
+        found = finder(lookout, {"a.lan:7070": node("a"), **dict.fromkeys(silent, SILENT)})
+        assert [member.name for member in await found.members()] == ["a", "dead"]
+        assert now_s() - lookout.opened_s == pytest.approx(SILENT_S)
+
+    run_in_virtual_time(search())
+
+
+def test_a_search_ends_as_soon_as_the_nodes_that_answered_are_enough() -> None:
+    async def search() -> None:
+        lookout = FakeLookout(advert("a"), advert("b"))
+        found = finder(lookout, {"a.lan:7070": node("a"), "b.lan:7070": SILENT})
+        members = await found.members(enough=lambda members: any(not member.unusable for member in members))
+        assert [(member.name, member.unusable) for member in members] == [("a", ""), ("b", "it has not answered yet")]
+        assert now_s() == lookout.opened_s
 
     run_in_virtual_time(search())
 
@@ -193,14 +263,14 @@ def test_an_address_by_hand_that_is_none_is_refused(address: str):
     run_in_virtual_time(search())
 
 
-LEAD = Lead.of_advert(advert("a", "x:1", "x:2", "x:3"))
+LEAD = Known(lead=Lead.of_advert(advert("a", "x:1", "x:2", "x:3")))
 
 
 def test_the_first_address_that_answers_wins():
     async def search() -> None:
         asked: list[str] = []
         outcome = await ask(LEAD, describe_as({"x:2": node("a"), "x:3": node("a")}, asked))
-        assert outcome == Answered(address="x:2", facts=node("a"))
+        assert outcome == Answered(address="x:2", facts=node("a"), failures=(("x:1", "connection refused"),))
         assert asked == ["x:1", "x:2"]
 
     run_in_virtual_time(search())
@@ -220,7 +290,7 @@ def test_a_silent_address_holds_up_the_next_for_a_moment_only():
 
 def test_a_slow_first_address_may_still_win():
     async def search() -> None:
-        lead = Lead.by_hand("slow:1")
+        lead = Known(lead=Lead.by_hand("slow:1"))
         outcome = await ask(lead, describe_as({"slow:1": 1.5}))
         assert outcome == Answered(address="slow:1", facts=node("late"))
 
