@@ -19,24 +19,10 @@ import msgpack
 
 from layerline.checks import require, require_name, require_one_of
 from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, RopeSpec
+from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry, stored_tensors
 
 CARD_VERSION = 3
 MAX_CARD_BYTES = 256 << 20
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorEntry:
-    """Where one tensor lies. `shape` is logical: [out, in] for a matrix, whatever the container's order."""
-
-    name: str
-    stored_name: str
-    file: str  # relative to the model's folder, or the GGUF file's own name
-    storage: str  # the container's type: "F32", "F16", "BF16", "Q4_1", …
-    shape: tuple[int, ...]
-    offset: int
-    nbytes: int
-    sha256: str
-    rope_pairs: int = 0  # rows of a head, if they are in GGUF-llama order (pairs interleaved) and must be put back
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +60,10 @@ class ModelCard:
 
     def to_bytes(self) -> bytes:
         """The card as msgpack."""
-        packed: bytes = msgpack.packb({"card_version": CARD_VERSION, **dataclasses.asdict(self)})
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields |= {"spec": dataclasses.asdict(self.spec), "tokenizer": dataclasses.asdict(self.tokenizer)}
+        fields |= _table_fields(fields.pop("tensors"))
+        packed: bytes = msgpack.packb({"card_version": CARD_VERSION, **fields})
         return packed
 
     @classmethod
@@ -84,7 +73,7 @@ class ModelCard:
         try:
             fields: dict[str, Any] = msgpack.unpackb(data)
             require(fields.pop("card_version") == CARD_VERSION, "model card of another version")
-            tensors = tuple(_tensor(entry) for entry in fields.pop("tensors"))
+            tensors = _entries(fields.pop("stored"), fields.pop("tensors"))
             tokenizer = fields.pop("tokenizer")
             tokenizer["eos_ids"] = tuple(tokenizer["eos_ids"])
             return cls(
@@ -110,5 +99,33 @@ def _attention(attention: dict[str, Any]) -> AttentionSpec:
     return AttentionSpec(rope=None if rope is None else RopeSpec(**rope), **attention)
 
 
-def _tensor(entry: dict[str, Any]) -> TensorEntry:
-    return TensorEntry(**{**entry, "shape": tuple(entry["shape"])})
+def _table_fields(entries: tuple[TensorEntry, ...]) -> dict[str, Any]:
+    """The stored tensors, and the entries, in which each is a number."""
+    stored = stored_tensors(entries)
+    numbers = {tensor: number for number, tensor in enumerate(stored)}
+    tensors = [
+        {
+            "name": entry.name,
+            "shape": entry.shape,
+            "rope_pairs": entry.rope_pairs,
+            "ranges": [[numbers[part.tensor], part.first_row, part.rows] for part in entry.ranges],
+        }
+        for entry in entries
+    ]
+    return {"stored": [dataclasses.asdict(tensor) for tensor in stored], "tensors": tensors}
+
+
+def _entries(stored: list[dict[str, Any]], tensors: list[dict[str, Any]]) -> tuple[TensorEntry, ...]:
+    table = dict(enumerate(StoredTensor(**{**tensor, "shape": tuple(tensor["shape"])}) for tensor in stored))
+    return tuple(
+        TensorEntry(
+            name=entry["name"],
+            shape=tuple(entry["shape"]),
+            rope_pairs=entry["rope_pairs"],
+            ranges=tuple(
+                RowRange(tensor=table[number], first_row=first_row, rows=rows)
+                for number, first_row, rows in entry["ranges"]
+            ),
+        )
+        for entry in tensors
+    )

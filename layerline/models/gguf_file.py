@@ -19,7 +19,8 @@ import numpy as np
 from gguf import GGUF_DEFAULT_ALIGNMENT, GGUF_MAGIC, GGMLQuantizationType, GGUFValueType
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
-from layerline.models.stored import MAX_TENSORS, StoredTensor, check_places, float_bytes, tensor_corrupt
+from layerline.models.stored import MAX_TENSORS, check_places, float_bytes, tensor_corrupt
+from layerline.models.tensor_table import StoredTensor
 
 REMEDY = "Fetch the model anew."
 MAX_METADATA_KEYS = 1 << 16

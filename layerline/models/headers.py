@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError, ModelNotFoundError
-from layerline.models.card import TensorEntry, TokenizerCard
+from layerline.models.card import TokenizerCard
 from layerline.models.families.config_json import spec_from_config
 from layerline.models.families.gguf_metadata import spec_from_gguf
 from layerline.models.families.registry import family_of_config, family_of_gguf
@@ -21,7 +21,8 @@ from layerline.models.json_file import read_json
 from layerline.models.layout import lay_out
 from layerline.models.safetensors_file import read_safetensors
 from layerline.models.spec import ModelSpec
-from layerline.models.stored import StoredTensor, tensor_corrupt
+from layerline.models.stored import tensor_corrupt
+from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
 from layerline.models.tokenizer_json import tokenizer_from_folder
 
 ROPE_FACTORS = "rope_freqs.weight"
@@ -30,7 +31,7 @@ MAX_ROPE_FACTORS = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Headers:
-    """A model's description; the hashes in `tensors` are empty. `files` are those with weights, by name."""
+    """A model's description; the hashes in `tensors` are empty. `files` are those whose weights are used, by name."""
 
     container: str
     spec: ModelSpec
@@ -80,11 +81,11 @@ def _folder_headers(folder: Path) -> Headers:
     config = Fields(read_json(folder / "config.json"), str(folder / "config.json"))
     family = family_of_config(config.text("model_type"))
     spec = spec_from_config(family, config)
-    stored = read_safetensors(folder)
+    tensors = lay_out(family, spec, "safetensors", read_safetensors(folder))
     return Headers(
         container="safetensors",
         spec=spec,
-        tensors=lay_out(family, spec, "safetensors", stored),
+        tensors=tensors,
         tokenizer=tokenizer_from_folder(folder, config),
-        files={file: folder / file for file in sorted({tensor.file for tensor in stored})},
+        files={file: folder / file for file in sorted({tensor.file for tensor in stored_tensors(tensors)})},
     )

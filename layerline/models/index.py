@@ -15,10 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from layerline.errors import ModelCorruptError
-from layerline.models.card import ModelCard, TensorEntry, TokenizerCard
+from layerline.models.card import ModelCard, TokenizerCard
 from layerline.models.headers import read_headers
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import tensor_corrupt
+from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
 
 READ_BYTES = 4 << 20
 HASH_THREADS = 4
@@ -51,7 +52,12 @@ def index_model(path: Path, name: str, progress: Progress) -> ModelCard:
 def model_digest(spec: ModelSpec, tensors: Iterable[TensorEntry], tokenizer: TokenizerCard) -> str:
     """SHA-256 in hex over all that decides what the model answers, and nothing about where it lies."""
     weights = [
-        [entry.name, entry.storage, entry.shape, entry.rope_pairs, entry.sha256]
+        [
+            entry.name,
+            entry.shape,
+            entry.rope_pairs,
+            [[part.tensor.storage, part.tensor.sha256, part.first_row, part.rows] for part in entry.ranges],
+        ]
         for entry in sorted(tensors, key=lambda entry: entry.name)
     ]
     content = [dataclasses.asdict(spec), weights, dataclasses.asdict(tokenizer)]
@@ -64,16 +70,24 @@ def _versions(paths: Iterable[Path]) -> list[tuple[int, int]]:
     return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
-def _hashed(tensors: tuple[TensorEntry, ...], files: Mapping[str, Path], progress: Progress) -> tuple[TensorEntry, ...]:
-    meter = _Meter(sum(entry.nbytes for entry in tensors), progress)
+def _hashed(entries: tuple[TensorEntry, ...], files: Mapping[str, Path], progress: Progress) -> tuple[TensorEntry, ...]:
+    """The same entries with the hash of every stored tensor, each of which is read once."""
+    stored = stored_tensors(entries)
+    meter = _Meter(sum(tensor.nbytes for tensor in stored), progress)
     with ThreadPoolExecutor(min(HASH_THREADS, os.cpu_count() or 1), "hash") as pool:
-        work = [pool.submit(_hash, entry, files[entry.file], meter) for entry in tensors]
+        work = [pool.submit(_hash, tensor, files[tensor.file], meter) for tensor in stored]
         try:
             hashes = [future.result() for future in work]
         finally:
             for future in work:
                 future.cancel()
-    return tuple(dataclasses.replace(entry, sha256=sha256) for entry, sha256 in zip(tensors, hashes, strict=True))
+    hashed = {tensor: dataclasses.replace(tensor, sha256=sha256) for tensor, sha256 in zip(stored, hashes, strict=True)}
+    return tuple(
+        dataclasses.replace(
+            entry, ranges=tuple(dataclasses.replace(part, tensor=hashed[part.tensor]) for part in entry.ranges)
+        )
+        for entry in entries
+    )
 
 
 class _Meter:
@@ -91,23 +105,23 @@ class _Meter:
             self._progress(self._done_bytes, self._total_bytes)
 
 
-def _hash(entry: TensorEntry, path: Path, meter: _Meter) -> str:
+def _hash(tensor: StoredTensor, path: Path, meter: _Meter) -> str:
     """SHA-256 of a tensor's bytes, read in blocks that do not stay in the system's cache.
 
     A model may be larger than memory; leaving it all in the cache would push everything else out.
     """
     digest = hashlib.sha256()
-    buffer = memoryview(bytearray(min(READ_BYTES, entry.nbytes)))
+    buffer = memoryview(bytearray(min(READ_BYTES, tensor.nbytes)))
     with open(path, "rb", buffering=0) as file:
-        file.seek(entry.offset)
-        left_bytes = entry.nbytes
+        file.seek(tensor.offset)
+        left_bytes = tensor.nbytes
         while left_bytes:
             count = file.readinto(buffer[: min(READ_BYTES, left_bytes)])
             if not count:
-                raise tensor_corrupt(entry.stored_name, entry.file, "could not be read whole: the file shrank")
+                raise tensor_corrupt(tensor.name, tensor.file, "could not be read whole: the file shrank")
             digest.update(buffer[:count])
             left_bytes -= count
             meter.add(count)
         if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), entry.offset, entry.nbytes, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(file.fileno(), tensor.offset, tensor.nbytes, os.POSIX_FADV_DONTNEED)
     return digest.hexdigest()

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
-from layerline.models.card import TensorEntry
 from layerline.models.families.family import Family, TensorRule, side_lengths
 from layerline.models.spec import ModelSpec
-from layerline.models.stored import REMEDY, StoredTensor, tensor_corrupt
+from layerline.models.stored import REMEDY, tensor_corrupt
+from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 
 def lay_out(family: Family, spec: ModelSpec, container: str, stored: Iterable[StoredTensor]) -> tuple[TensorEntry, ...]:
@@ -53,13 +53,8 @@ def _entry(
     paired = container == "gguf" and rule.name.rpartition(".")[2] in family.gguf_rope_pairs
     return TensorEntry(
         name=rule.name.format(n=layer),
-        stored_name=tensor.name,
-        file=tensor.file,
-        storage=tensor.storage,
         shape=shape,
-        offset=tensor.offset,
-        nbytes=tensor.nbytes,
-        sha256="",
+        ranges=(RowRange.whole(tensor),),
         rope_pairs=spec.layer(layer).attention.head_dim if paired else 0,
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from itertools import zip_longest
 
-from layerline.models.card import ModelCard, TensorEntry
+from layerline.models.card import ModelCard
 from layerline.models.spec import LayerSpec, ModelSpec
+from layerline.models.tensor_table import RowRange, TensorEntry
 
 
 def describe_mismatch(a: ModelCard, b: ModelCard) -> str:
@@ -63,7 +64,7 @@ def _tensor_difference(a: ModelCard, b: ModelCard) -> str:
             return f"tensor {missing} is only in one of them"
         difference = _entry_difference(one, other)
         if difference:
-            return f"tensor {one.name} ({one.stored_name}) {difference}"
+            return f"tensor {one.name} ({one.stored_names}) {difference}"
     return ""
 
 
@@ -74,6 +75,16 @@ def _entry_difference(a: TensorEntry, b: TensorEntry) -> str:
         return f"has the shapes {list(a.shape)} and {list(b.shape)}"
     if a.rope_pairs != b.rope_pairs:
         return "has its rows in another order"
-    if a.sha256 != b.sha256:
-        return f"holds other numbers (sha256 {a.sha256[:12]}… and {b.sha256[:12]}…)"
+    for one, other in zip_longest(a.ranges, b.ranges):
+        difference = _range_difference(one, other)
+        if difference:
+            return difference
+    return ""
+
+
+def _range_difference(a: RowRange | None, b: RowRange | None) -> str:
+    if a is None or b is None or (a.first_row, a.rows) != (b.first_row, b.rows):
+        return "lies in other rows of what is stored"
+    if a.tensor.sha256 != b.tensor.sha256:
+        return f"holds other numbers (sha256 {a.tensor.sha256[:12]}… and {b.tensor.sha256[:12]}…)"
     return ""

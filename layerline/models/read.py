@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError
-from layerline.models.card import ModelCard, TensorEntry
+from layerline.models.card import ModelCard
 from layerline.models.storage import columns_to_float32, stored_bytes
+from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
 
 REMEDY = "Leave model files alone while they are in use; try again, or fetch the model anew."
 
@@ -38,7 +39,7 @@ class TensorReader:
 
     def __enter__(self) -> TensorReader:
         with ExitStack() as opening:
-            for file in sorted({entry.file for entry in self._card.tensors}):
+            for file in sorted({tensor.file for tensor in stored_tensors(self._card.tensors)}):
                 self._versions[file] = self._version(file)
                 self._mappings[file] = opening.enter_context(_mapped(self._file_path(file)))
             self._check_sizes()
@@ -56,74 +57,79 @@ class TensorReader:
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Yields (first_row, float32 array [rows, ...]) in order; each array is fresh, writable, and yours.
 
-        Every storage type becomes float32 without loss. A 2-D tensor comes in blocks of `rows_per_block` rows, a 1-D
-        one whole. Of `rows` and `columns`, if given, only those come, the first of `rows` as row 0; of a 2-D tensor
+        Every storage type becomes float32 without loss. A matrix comes in blocks of at most `rows_per_block` rows, a
+        vector whole. Of `rows` and `columns`, if given, only those come, the first of `rows` as row 0; of a matrix
         nothing else is read but what shares a block of its storage with them. Rows in GGUF-llama order (`rope_pairs`)
         are put back, and come in whole heads; `rows` must be whole heads then, too.
 
-        The numbers may be trusted once the iterator is exhausted. Only then has the tensor's hash been seen or, of one
-        that was read in part, that nobody has written to its file since it was opened. Raises ModelCorruptError if the
-        bytes are not those that were indexed.
+        The numbers may be trusted once the iterator is exhausted. Only then has the hash of a stored tensor been seen
+        or, of one that was read in part, that nobody has written to its file since it was opened. Raises
+        ModelCorruptError if the bytes are not those that were indexed.
         """
         assert rows_per_block > 0
-        if entry.nbytes != stored_bytes(entry.storage, entry.shape):
-            raise _changed(entry, "its size does not go with its shape")
-        whole = range(entry.shape[0]), range(entry.shape[-1])
-        rows, columns = whole[0] if rows is None else rows, whole[1] if columns is None else columns
+        rows = range(entry.shape[0]) if rows is None else rows
         if len(entry.shape) == 1:
             yield 0, self._vector(entry)[rows.start : rows.stop]
             return
-        digest = hashlib.sha256() if (rows, columns) == whole else None
-        block_rows = self._block_rows(entry, rows_per_block)
+        columns = range(entry.shape[1]) if columns is None else columns
+        block_rows, begin = _block_rows(entry, rows_per_block), 0  # the first of the entry's rows in this range
+        for part in entry.ranges:
+            wanted = range(max(rows.start, begin), min(rows.stop, begin + part.rows))
+            if wanted:
+                own = _shifted(wanted, part.first_row - begin)
+                for first_row, numbers in self._range_blocks(part.tensor, own, columns, block_rows):
+                    yield first_row + wanted.start - rows.start, _in_order(entry, numbers)
+            begin += part.rows
+
+    def _range_blocks(
+        self, tensor: StoredTensor, rows: range, columns: range, block_rows: int
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Blocks of these rows and columns of a stored matrix, the first row as row 0."""
+        _check_size(tensor)
+        whole = (rows, columns) == (range(tensor.rows), range(tensor.shape[-1]))
+        digest = hashlib.sha256() if whole else None
         for first_row in range(rows.start, rows.stop, block_rows):
             block = range(first_row, min(first_row + block_rows, rows.stop))
-            yield first_row - rows.start, self._in_order(entry, self._read(entry, block, columns, digest))
-        self._check_unchanged(entry, digest)
+            yield first_row - rows.start, self._read(tensor, block, columns, digest)
+        self._check_unchanged(tensor, digest)
 
     def _vector(self, entry: TensorEntry) -> NDArray[np.float32]:
-        digest = hashlib.sha256()
-        numbers = self._read(entry, range(1), range(entry.shape[0]), digest)
-        self._check_unchanged(entry, digest)
-        return self._in_order(entry, numbers.reshape(-1))
-
-    def _block_rows(self, entry: TensorEntry, rows_per_block: int) -> int:
-        if not entry.rope_pairs:
-            return rows_per_block
-        head_rows = entry.rope_pairs
-        return max(head_rows, rows_per_block // head_rows * head_rows)
+        parts = []
+        for part in entry.ranges:
+            _check_size(part.tensor)
+            digest = hashlib.sha256()
+            numbers = self._read(part.tensor, range(1), range(part.tensor.rows), digest).reshape(-1)
+            self._check_unchanged(part.tensor, digest)
+            parts.append(numbers[part.first_row : part.first_row + part.rows])
+        return _in_order(entry, parts[0] if len(parts) == 1 else np.concatenate(parts))
 
     def _read(
-        self, entry: TensorEntry, rows: range, columns: range, digest: hashlib._Hash | None
+        self, tensor: StoredTensor, rows: range, columns: range, digest: hashlib._Hash | None
     ) -> NDArray[np.float32]:
-        """Those rows [rows, columns]; of a 1-D tensor row 0 is all there is."""
-        mapping = self._mappings[entry.file]
-        row_bytes = stored_bytes(entry.storage, entry.shape[-1:])
-        offset, nbytes = entry.offset + rows.start * row_bytes, len(rows) * row_bytes
+        """Those rows [rows, columns]; of a vector row 0 is all there is."""
+        mapping = self._mappings[tensor.file]
+        row_bytes = stored_bytes(tensor.storage, tensor.shape[-1:])
+        offset, nbytes = tensor.offset + rows.start * row_bytes, len(rows) * row_bytes
         if mapping.size() < offset + nbytes:
-            raise _changed(entry, "its file is shorter")
+            raise _changed(tensor, "its file is shorter")
         with memoryview(mapping) as whole, whole[offset : offset + nbytes] as stored:
             if digest is not None:
                 digest.update(stored)
-            numbers = columns_to_float32(entry.storage, np.frombuffer(stored, np.uint8).reshape(len(rows), -1), columns)
+            numbers = columns_to_float32(
+                tensor.storage, np.frombuffer(stored, np.uint8).reshape(len(rows), -1), columns
+            )
         _drop_pages(mapping, offset, nbytes)
         return numbers
-
-    def _in_order(self, entry: TensorEntry, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Undoes the row order of llama.cpp's converter, which interleaves the two halves of each head."""
-        if not entry.rope_pairs:
-            return numbers
-        pairs = numbers.reshape(-1, entry.rope_pairs // 2, 2, *numbers.shape[1:])
-        return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(numbers.shape)
 
     def _file_path(self, file: str) -> Path:
         return self._path / file if self._card.container == "safetensors" else self._path
 
-    def _check_unchanged(self, entry: TensorEntry, digest: hashlib._Hash | None) -> None:
+    def _check_unchanged(self, tensor: StoredTensor, digest: hashlib._Hash | None) -> None:
         """By the hash of all its bytes, or else by the time at which its file was last written to."""
-        if digest is not None and digest.hexdigest() != entry.sha256:
-            raise _changed(entry, "its hash is another")
-        if digest is None and self._version(entry.file) != self._versions[entry.file]:
-            raise _changed(entry, "its file was written to")
+        if digest is not None and digest.hexdigest() != tensor.sha256:
+            raise _changed(tensor, "its hash is another")
+        if digest is None and self._version(tensor.file) != self._versions[tensor.file]:
+            raise _changed(tensor, "its file was written to")
 
     def _version(self, file: str) -> tuple[int, int, int]:
         path = self._file_path(file)
@@ -134,13 +140,37 @@ class TensorReader:
         return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def _check_sizes(self) -> None:
-        for entry in self._card.tensors:
-            if entry.offset + entry.nbytes > len(self._mappings[entry.file]):
-                raise _changed(entry, "its file is shorter")
+        for tensor in stored_tensors(self._card.tensors):
+            if tensor.end > len(self._mappings[tensor.file]):
+                raise _changed(tensor, "its file is shorter")
         size_bytes = sum(len(mapping) for mapping in self._mappings.values())
         if size_bytes != self._card.size_bytes:
             message = f"{self._path.name} has {size_bytes} bytes, {self._card.size_bytes} when it was indexed"
             raise ModelCorruptError(f"{message}: it has changed since it was indexed.", remedy=REMEDY)
+
+
+def _block_rows(entry: TensorEntry, rows_per_block: int) -> int:
+    """Whole heads where their rows are to be put back in order."""
+    if not entry.rope_pairs:
+        return rows_per_block
+    return max(1, rows_per_block // entry.rope_pairs) * entry.rope_pairs
+
+
+def _in_order(entry: TensorEntry, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Undoes the row order of llama.cpp's converter, which interleaves the two halves of each head."""
+    if not entry.rope_pairs:
+        return numbers
+    pairs = numbers.reshape(-1, entry.rope_pairs // 2, 2, *numbers.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(numbers.shape)
+
+
+def _shifted(rows: range, by: int) -> range:
+    return range(rows.start + by, rows.stop + by)
+
+
+def _check_size(tensor: StoredTensor) -> None:
+    if tensor.nbytes != stored_bytes(tensor.storage, tensor.shape):
+        raise _changed(tensor, "its size does not go with its shape")
 
 
 def _mapped(path: Path) -> mmap.mmap:
@@ -159,6 +189,6 @@ def _drop_pages(mapping: mmap.mmap, offset: int, nbytes: int) -> None:
         mapping.madvise(mmap.MADV_DONTNEED, start, offset + nbytes - start)
 
 
-def _changed(entry: TensorEntry, how: str) -> ModelCorruptError:
-    where = f"Tensor {entry.stored_name} of {entry.file}"
+def _changed(tensor: StoredTensor, how: str) -> ModelCorruptError:
+    where = f"Tensor {tensor.name} of {tensor.file}"
     return ModelCorruptError(f"{where} has changed since it was indexed: {how}.", remedy=REMEDY)

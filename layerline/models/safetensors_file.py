@@ -14,7 +14,8 @@ from pathlib import Path
 from layerline.errors import ModelCorruptError
 from layerline.models.fields import Fields
 from layerline.models.json_file import read_json, strict_object
-from layerline.models.stored import MAX_TENSORS, StoredTensor, check_places, float_bytes, tensor_corrupt
+from layerline.models.stored import MAX_TENSORS, check_places, float_bytes, tensor_corrupt
+from layerline.models.tensor_table import StoredTensor
 
 REMEDY = "Fetch the model anew."
 INDEX_NAME = "model.safetensors.index.json"

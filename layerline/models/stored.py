@@ -1,34 +1,17 @@
-"""What either container says before anything is understood: its metadata and where its tensors lie."""
+"""Checks of what either container says of its tensors, before anything is understood."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.storage import FLOAT_STORAGES, stored_bytes
+from layerline.models.tensor_table import StoredTensor
 
 REMEDY = "Fetch the model anew."
 MAX_TENSORS = 1 << 20
 MAX_TENSOR_NUMBERS = 1 << 40
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredTensor:
-    """One tensor as its container names and places it; `shape` is logical, [out, in] for a matrix."""
-
-    name: str
-    file: str
-    storage: str
-    shape: tuple[int, ...]
-    offset: int
-    nbytes: int
-
-    @property
-    def end(self) -> int:
-        """The offset of the first byte after it."""
-        return self.offset + self.nbytes
 
 
 def tensor_corrupt(name: str, file: str, reason: str) -> ModelCorruptError:

@@ -25,6 +25,7 @@ from node.daemon.child import python_module, spawn
 from node.daemon.workers.seats import rank_seats
 from node.stage import Stage
 from tests.fakes.model_files import TinyModel, write_gguf
+from tests.fakes.tensor_entries import stored_of
 
 DEADLINE_S = 60.0
 PLAN_KEY = b"k" * 16
@@ -196,7 +197,7 @@ async def test_a_flipped_byte_is_found_and_its_tensor_named(model: tuple[Path, M
     entry = card.tensor("layers.1.up")
     assert entry is not None
     data = bytearray(path.read_bytes())
-    data[entry.offset + entry.nbytes // 2] ^= 0x10
+    data[stored_of(entry).offset + entry.nbytes // 2] ^= 0x10
     (tmp_path / "tiny.gguf").write_bytes(data)
     (tmp_path / "tiny.card").write_bytes(card.to_bytes())
     missing = start(tmp_path / "gone.gguf", card)

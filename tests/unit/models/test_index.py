@@ -7,13 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from layerline.errors import ModelCorruptError, ModelNotFoundError
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.models.mismatch import describe_mismatch
 from layerline.models.read import TensorReader
-from tests.fakes.model_files import TinyModel, write_folder, write_gguf
+from layerline.models.tensor_table import stored_tensors
+from tests.fakes.model_files import TinyModel, stored_name, write_folder, write_gguf, write_json
 
 MODEL = TinyModel()
 
@@ -35,7 +37,7 @@ def test_the_digest_is_of_the_weights_and_not_of_names_and_places(tmp_path: Path
     padded = write_gguf(tmp_path / "b.gguf", MODEL, metadata={"general.description": "moves every offset" * 100})
     folder = write_folder(tmp_path / "one", MODEL)
     sharded = write_folder(tmp_path / "three", MODEL, shards=3)
-    assert indexed(first).tensors[0].offset != indexed(padded).tensors[0].offset
+    assert indexed(first).tensors[0].ranges[0].tensor.offset != indexed(padded).tensors[0].ranges[0].tensor.offset
     assert indexed(first, "a").digest == indexed(padded, "b").digest
     assert indexed(folder).digest == indexed(sharded, "other").digest
 
@@ -46,8 +48,9 @@ def test_one_flipped_bit_gives_another_digest_and_is_named(tmp_path: Path) -> No
     entry = card.tensor("layers.1.down")
     assert entry is not None
     with open(path, "r+b") as file:
-        file.seek(entry.offset)
-        file.write(bytes([path.read_bytes()[entry.offset] ^ 1]))
+        offset = entry.ranges[0].tensor.offset
+        file.seek(offset)
+        file.write(bytes([path.read_bytes()[offset] ^ 1]))
     changed = indexed(path)
     assert changed.digest != card.digest
     assert describe_mismatch(card, changed).startswith(
@@ -113,8 +116,23 @@ def test_what_transformers_saves_is_read_with_its_numbers(tmp_path: Path) -> Non
     model = transformers.AutoModelForCausalLM.from_config(config)
     model.save_pretrained(tmp_path / "saved", max_shard_size="100KB")
     card = indexed(tmp_path / "saved")
-    assert len({entry.file for entry in card.tensors}) > 1
+    assert len({tensor.file for tensor in stored_tensors(card.tensors)}) > 1
     with TensorReader(tmp_path / "saved", card) as reader:
         for entry in card.tensors:
             rows = np.concatenate([rows for _, rows in reader.blocks(entry, 50)])
-            np.testing.assert_array_equal(rows, model.state_dict()[entry.stored_name].numpy())
+            np.testing.assert_array_equal(rows, model.state_dict()[entry.stored_names].numpy())
+
+
+@pytest.mark.parametrize("unused", ["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"])
+def test_a_shard_of_which_nothing_is_used_is_no_part_of_the_model(tmp_path: Path, unused: str) -> None:
+    extra = MODEL.weights()["embedding"] if unused == "lm_head.weight" else np.zeros(8, np.float32)
+    weights = {stored_name(name, "safetensors"): rows for name, rows in MODEL.weights().items()}
+    write_folder(tmp_path, MODEL)
+    save_file({unused: extra}, tmp_path / "spare.safetensors")
+    weight_map = {**dict.fromkeys(weights, "model.safetensors"), unused: "spare.safetensors"}
+    write_json(tmp_path / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
+    card = indexed(tmp_path)
+    assert card.size_bytes == (tmp_path / "model.safetensors").stat().st_size
+    with TensorReader(tmp_path, card) as reader:
+        (_, rows), *_ = reader.blocks(card.tensors[0], 1 << 20)
+    np.testing.assert_array_equal(rows, MODEL.weights()["embedding"])

@@ -11,9 +11,10 @@ from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError
-from layerline.models.card import ModelCard, TensorEntry
+from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.models.read import TensorReader
+from layerline.models.tensor_table import TensorEntry
 from tests.fakes.model_files import TinyModel, write_folder, write_gguf
 
 LLAMA = TinyModel(tied_output=False)
@@ -87,10 +88,10 @@ def test_a_flipped_byte_is_refused_with_its_tensor(tmp_path: Path, name: str) ->
     card = indexed(path)
     entry = card.tensor(name)
     assert entry is not None
-    flip(path, entry.offset + entry.nbytes - 1)
+    flip(path, entry.ranges[0].tensor.end - 1)
     with (
         TensorReader(path, card) as reader,
-        pytest.raises(ModelCorruptError, match=f"{entry.stored_name} .*has changed since it was indexed"),
+        pytest.raises(ModelCorruptError, match=f"{entry.stored_names} .*has changed since it was indexed"),
     ):
         list(reader.blocks(entry, 8))
 
@@ -140,9 +141,9 @@ def test_pages_are_given_back_as_they_are_read(tmp_path: Path, monkeypatch: pyte
     card = indexed(path)
     with TensorReader(path, card) as reader:
         list(reader.blocks(card.tensors[0], 100))
-    first = card.tensors[0]
+    first = card.tensors[0].ranges[0].tensor
     assert given_back[0][0] <= first.offset
-    assert given_back[-1][1] == first.offset + first.nbytes
+    assert given_back[-1][1] == first.end
 
 
 def flip(path: Path, offset: int) -> None:

@@ -12,11 +12,13 @@ import pytest
 from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError
-from layerline.models.card import ModelCard, TensorEntry
+from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.models.read import TensorReader
 from layerline.models.storage import FLOAT_STORAGES, stored_bytes
+from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry, stored_tensors
 from tests.fakes.model_files import TinyModel, write_folder, write_gguf
+from tests.fakes.tensor_entries import falsified, stored_of
 
 ROWS, COLUMNS = 24, 1024  # four blocks of the largest kind
 PARTS = [
@@ -42,10 +44,11 @@ def raw(folder: Path, card: ModelCard, storage: str) -> tuple[Path, ModelCard, T
     path, nbytes = folder / "raw.gguf", stored_bytes(storage, (ROWS, COLUMNS))
     data = np.random.default_rng(len(storage)).integers(0, 256, nbytes, np.uint8).tobytes()
     path.write_bytes(bytes(96) + data)
-    entry = TensorEntry(
-        name="down", stored_name="down", file=path.name, storage=storage, shape=(ROWS, COLUMNS), offset=96,
-        nbytes=nbytes, sha256=hashlib.sha256(data).hexdigest(),
+    stored = StoredTensor(
+        name="down", file=path.name, storage=storage, shape=(ROWS, COLUMNS), offset=96, nbytes=nbytes,
+        sha256=hashlib.sha256(data).hexdigest(),
     )  # fmt: skip
+    entry = TensorEntry(name="down", shape=(ROWS, COLUMNS), ranges=(RowRange.whole(stored),))
     return path, dataclasses.replace(card, tensors=(entry,), size_bytes=96 + nbytes), entry
 
 
@@ -92,7 +95,7 @@ def test_whole_heads_come_in_order_and_vectors_in_part(tmp_path: Path, family: s
 def test_of_the_rest_nothing_is_looked_at(tmp_path: Path, card: ModelCard) -> None:
     """The hash is that of all bytes, so that a part is not compared with it."""
     path, card, entry = raw(tmp_path, card, "F32")
-    entry = dataclasses.replace(entry, sha256="0" * 64)
+    entry = falsified(entry)
     with TensorReader(path, card) as reader:
         assert joined(reader, entry, range(8), range(1024)).shape == (8, 1024)
         with pytest.raises(ModelCorruptError, match="its hash is another"):
@@ -104,7 +107,7 @@ def test_vectors_are_compared_with_their_hash_even_in_part(tmp_path: Path) -> No
     card = index_model(path, "m", lambda done, total: None)
     entry = card.tensor("layers.0.k_bias")
     assert entry is not None
-    false = dataclasses.replace(entry, sha256="0" * 64)
+    false = falsified(entry)
     with TensorReader(path, card) as reader, pytest.raises(ModelCorruptError, match="its hash is another"):
         joined(reader, false, range(16))
 
@@ -132,3 +135,53 @@ def test_a_file_that_was_replaced_or_is_gone_is_refused(tmp_path: Path, card: Mo
         path.unlink()
         with pytest.raises(ModelCorruptError, match="cannot be read"):
             joined(reader, entry, range(24), range(32))
+
+
+def cut(entry: TensorEntry, *ranges: tuple[int, int]) -> TensorEntry:
+    """A tensor made of these (first row, rows) of what `entry` is stored as."""
+    parts = tuple(RowRange(tensor=stored_of(entry), first_row=first, rows=rows) for first, rows in ranges)
+    return dataclasses.replace(entry, shape=(sum(rows for _, rows in ranges), COLUMNS), ranges=parts)
+
+
+@pytest.mark.parametrize("storage", ["F32", "Q4_1", "Q6_K"])
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_a_tensor_may_be_rows_of_a_stored_one_or_several_of_them(tmp_path: Path, card: ModelCard, storage: str) -> None:
+    path, card, entry = raw(tmp_path, card, storage)
+    pieces = cut(entry, (16, 8), (0, 7), (9, 1))
+    with TensorReader(path, dataclasses.replace(card, tensors=(pieces,))) as reader:
+        whole = joined(reader, entry)
+        rows_of = np.r_[16:24, 0:7, 9:10]
+        for rows, columns in [(range(16), range(1024)), (range(6, 10), range(1024)), (range(9, 16), range(30, 600))]:
+            part = joined(reader, pieces, rows, columns)
+            np.testing.assert_array_equal(part, whole[rows_of[rows.start : rows.stop], columns.start : columns.stop])
+
+
+def test_all_matrices_of_a_stored_tensor_of_three_dimensions_are_its_rows(tmp_path: Path, card: ModelCard) -> None:
+    path, card, entry = raw(tmp_path, card, "F32")
+    stored = dataclasses.replace(stored_of(entry), shape=(3, 8, COLUMNS))
+    second = TensorEntry(name="e", shape=(8, COLUMNS), ranges=(RowRange(tensor=stored, first_row=8, rows=8),))
+    with TensorReader(path, card) as reader:
+        np.testing.assert_array_equal(joined(reader, second), joined(reader, entry)[8:16])
+
+
+def test_of_a_stored_tensor_only_the_rows_of_the_entry_are_looked_at(tmp_path: Path, card: ModelCard) -> None:
+    path, card, entry = raw(tmp_path, card, "F32")
+    with TensorReader(path, card) as reader:
+        assert joined(reader, cut(falsified(entry), (3, 10))).shape == (10, COLUMNS)
+
+
+def test_a_card_with_shared_stored_tensors_survives_its_bytes(tmp_path: Path, card: ModelCard) -> None:
+    _, card, entry = raw(tmp_path, card, "F16")
+    halves = (cut(entry, (0, 12)), cut(entry, (12, 12)))
+    shared = dataclasses.replace(card, tensors=halves)
+    assert ModelCard.from_bytes(shared.to_bytes()) == shared
+    assert len(stored_tensors(halves)) == 1
+
+
+@pytest.mark.parametrize("ranges", [((0, 25),), ((20, 5),), ((-1, 3),), ((0, 0),)], ids=str)
+def test_rows_that_are_not_stored_are_no_range(
+    tmp_path: Path, card: ModelCard, ranges: tuple[tuple[int, int], ...]
+) -> None:
+    entry = raw(tmp_path, card, "F16")[2]
+    with pytest.raises(ValueError, match="rows out of range"):
+        cut(entry, *ranges)
