@@ -30,7 +30,7 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundModel:
-    """A model's card, the nodes that have its files, and a sentence on each node that has not."""
+    """A model's card, the nodes that have its files, and sentences on how these were read and on each node without."""
 
     card: ModelCard
     nodes: tuple[NodeFacts, ...]
@@ -57,7 +57,7 @@ async def find_model(reference: str, members: Sequence[Member], on_progress: OnP
     without = [member for member in members if all(member is not other for other, _ in having)]
     notes = tuple(f"Node {member.name} is left out: it has no model {name} in its models folder." for member in without)
     nodes = tuple(member.facts for member, _ in having if member.facts)
-    return FoundModel(card=cards[0], nodes=nodes, notes=notes)
+    return FoundModel(card=cards[0], nodes=nodes, notes=(*cards[0].notes, *notes))
 
 
 async def _own_card(path: Path, name: str, on_progress: OnProgress) -> ModelCard:

@@ -23,6 +23,7 @@ from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry, s
 
 CARD_VERSION = 3
 MAX_CARD_BYTES = 256 << 20
+MAX_NOTES, MAX_NOTE_LETTERS = 8, 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,10 +50,13 @@ class ModelCard:
     spec: ModelSpec
     tensors: tuple[TensorEntry, ...]
     tokenizer: TokenizerCard
+    notes: tuple[str, ...] = ()  # what a user should know of how the files were read
 
     def __post_init__(self) -> None:
         require_name(self.name, "model name")
         require_one_of(self.container, ("gguf", "safetensors"), "container")
+        sayable = all(note.isprintable() and len(note) <= MAX_NOTE_LETTERS for note in self.notes)
+        require(len(self.notes) <= MAX_NOTES and sayable, "notes that cannot be shown")
 
     def tensor(self, name: str) -> TensorEntry | None:
         """The tensor of that canonical name."""
@@ -80,6 +84,7 @@ class ModelCard:
                 spec=_spec(fields.pop("spec")),
                 tensors=tensors,
                 tokenizer=TokenizerCard(**tokenizer),
+                notes=tuple(fields.pop("notes")),
                 **fields,
             )
         except (KeyError, TypeError, AttributeError, ValueError, msgpack.UnpackException) as error:

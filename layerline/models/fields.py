@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from layerline.errors import ModelCorruptError
 
@@ -27,6 +27,10 @@ class Fields:
         self._values = values
         self.where = where
 
+    def has(self, key: str) -> bool:
+        """Whether `key` is there, be it null."""
+        return key in self._values
+
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
 
@@ -43,6 +47,13 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_NUMBER:
             raise self.wrong(key, "a number")
         return float(value)
+
+    def between(self, key: str, least: float, most: float, default: float | None = None) -> float:
+        """The number called `key`, which is from `least` to `most`."""
+        value = self.number(key, default)
+        if not least <= value <= most:
+            raise self.wrong(key, f"a number from {least:g} to {most:g}")
+        return value
 
     def positive(self, key: str, default: float | None = None) -> float:
         """The number called `key`, which is more than 0."""
@@ -72,12 +83,12 @@ class Fields:
             raise self.wrong(key, f"a list of {kind.__name__} values")
         return list(value)
 
-    def section(self, key: str) -> Fields:
+    def section(self, key: str) -> Self:
         """The object called `key`; without any, an empty one."""
         value = self._get(key, {})
         if not isinstance(value, Mapping):
             raise self.wrong(key, "an object")
-        return Fields(value, f"{self.where}, {key}")
+        return type(self)(value, f"{self.where}, {key}")
 
     def raw(self, key: str) -> object:
         """Whatever is called `key`, or None."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,18 +12,19 @@ from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError, ModelNotFoundError
 from layerline.models.card import TokenizerCard
-from layerline.models.families.config_json import spec_from_config
-from layerline.models.families.gguf_metadata import spec_from_gguf
-from layerline.models.families.registry import family_of_config, family_of_gguf
+from layerline.models.config_fields import ConfigFields
 from layerline.models.fields import REMEDY, Fields
+from layerline.models.gguf_fields import GgufModel
 from layerline.models.gguf_file import GgufFile, read_gguf
 from layerline.models.gguf_tokenizer import tokenizer_from_gguf
 from layerline.models.json_file import read_json
+from layerline.models.known_families import family_of_config, family_of_gguf
 from layerline.models.layout import lay_out
 from layerline.models.safetensors_file import read_safetensors
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import tensor_corrupt
 from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
+from layerline.models.tied_output import output_as_stored
 from layerline.models.tokenizer_json import tokenizer_from_folder
 
 ROPE_FACTORS = "rope_freqs.weight"
@@ -38,6 +40,7 @@ class Headers:
     tensors: tuple[TensorEntry, ...]
     tokenizer: TokenizerCard
     files: Mapping[str, Path]
+    notes: tuple[str, ...] = ()  # what a user should know of how it was read
 
 
 def read_headers(path: Path) -> Headers:
@@ -55,11 +58,18 @@ def read_headers(path: Path) -> Headers:
 def _gguf_headers(path: Path) -> Headers:
     gguf = read_gguf(path)
     metadata = Fields(gguf.metadata, path.name)
-    family = family_of_gguf(metadata.text("general.architecture"))
+    architecture = metadata.text("general.architecture")
+    family = family_of_gguf(architecture)
     stored = {tensor.name: tensor for tensor in gguf.tensors}
-    factors = _rope_factors(gguf, stored[ROPE_FACTORS]) if ROPE_FACTORS in stored else None
-    tied = "output.weight" not in stored
-    spec = spec_from_gguf(family, metadata, tied_output=tied, rope_factors=factors)
+    model = GgufModel(
+        metadata=metadata,
+        architecture=architecture,
+        has_output="output.weight" in stored,
+        rope_factors=_rope_factors(gguf, stored[ROPE_FACTORS]) if ROPE_FACTORS in stored else None,
+    )
+    assert family.from_gguf is not None, "GGUF has the family by this name"
+    with _sizes_of(metadata):
+        spec = family.from_gguf(model)
     return Headers(
         container="gguf",
         spec=spec,
@@ -67,6 +77,15 @@ def _gguf_headers(path: Path) -> Headers:
         tokenizer=tokenizer_from_gguf(metadata),
         files={path.name: path},
     )
+
+
+@contextmanager
+def _sizes_of(fields: Fields) -> Iterator[None]:
+    """Sizes that no model can have are the fault of the file."""
+    try:
+        yield
+    except ValueError as error:
+        raise ModelCorruptError(f"{fields.where}: {error}.", remedy=REMEDY) from error
 
 
 def _rope_factors(gguf: GgufFile, tensor: StoredTensor) -> NDArray[np.float32]:
@@ -78,14 +97,19 @@ def _rope_factors(gguf: GgufFile, tensor: StoredTensor) -> NDArray[np.float32]:
 
 
 def _folder_headers(folder: Path) -> Headers:
-    config = Fields(read_json(folder / "config.json"), str(folder / "config.json"))
+    values, where = read_json(folder / "config.json"), str(folder / "config.json")
+    config = ConfigFields(values, where)
     family = family_of_config(config.text("model_type"))
-    spec = spec_from_config(family, config)
-    tensors = lay_out(family, spec, "safetensors", read_safetensors(folder))
+    with _sizes_of(config):
+        spec = family.from_config(config)
+    stored = read_safetensors(folder)
+    spec, notes = output_as_stored(spec, stored, folder)
+    tensors = lay_out(family, spec, "safetensors", stored)
     return Headers(
         container="safetensors",
         spec=spec,
         tensors=tensors,
-        tokenizer=tokenizer_from_folder(folder, config),
+        tokenizer=tokenizer_from_folder(folder, Fields(values, where)),
+        notes=notes,
         files={file: folder / file for file in sorted({tensor.file for tensor in stored_tensors(tensors)})},
     )

@@ -46,6 +46,7 @@ def index_model(path: Path, name: str, progress: Progress) -> ModelCard:
         spec=headers.spec,
         tensors=tensors,
         tokenizer=headers.tokenizer,
+        notes=headers.notes,
     )
 
 

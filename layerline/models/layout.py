@@ -6,14 +6,34 @@ that layerline does not know would change every answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
-from layerline.models.families.family import Family, TensorRule, side_lengths
+from layerline.models.family import Family
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import REMEDY, tensor_corrupt
+from layerline.models.tensor_rules import ENDS, TensorRule, side_lengths
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
+
+EMBEDDING, OUTPUT, PREFIX = "model.embed_tokens.weight", "lm_head.weight", "model."
+IGNORED = ("*.rotary_emb.inv_freq", "rope_freqs.weight")  # they hold what config or metadata imply
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wanted:
+    """A tensor of the model, and the rows of the stored tensor called `stored_name` that it is."""
+
+    name: str
+    shape: tuple[int, ...]
+    stored_name: str
+    first_row: int
+    rope_pairs: int
+
+    @property
+    def end_row(self) -> int:
+        return self.first_row + self.shape[0]
 
 
 def lay_out(family: Family, spec: ModelSpec, container: str, stored: Iterable[StoredTensor]) -> tuple[TensorEntry, ...]:
@@ -21,47 +41,68 @@ def lay_out(family: Family, spec: ModelSpec, container: str, stored: Iterable[St
 
     Raises ModelCorruptError for a missing tensor or a wrong shape, ModelUnsupportedError for one too many.
     """
-    remaining = {tensor.name: tensor for tensor in stored}
-    entries = []
-    for rule, layer in _wanted(family, spec):
-        stored_name = (rule.gguf if container == "gguf" else rule.safetensors).format(n=layer)
-        tensor = remaining.pop(stored_name, None)
-        if tensor is None:
-            message = f"Tensor {stored_name} is missing from the model's {container} files."
-            raise ModelCorruptError(message, remedy=REMEDY)
-        entries.append(_entry(family, spec, container, rule, layer, tensor))
-    _refuse_unused(family, spec, remaining)
-    return tuple(entries)
+    wanted = [_wanted(spec, container, rule, layer) for rule, layer in _rules(family, spec)]
+    tensors = by_canonical_names(stored) if container == "safetensors" else {tensor.name: tensor for tensor in stored}
+    if spec.tied_output and OUTPUT in tensors:
+        tensors.setdefault(EMBEDDING, tensors[OUTPUT])  # as transformers: whichever there is
+    rows: dict[str, int] = {}
+    for tensor in wanted:
+        rows[tensor.stored_name] = max(rows.get(tensor.stored_name, 0), tensor.end_row)
+    entries = tuple(_entry(tensor, rows[tensor.stored_name], container, tensors) for tensor in wanted)
+    _refuse_unused(spec, (tensor.name for name, tensor in tensors.items() if name not in rows))
+    return entries
 
 
-def _wanted(family: Family, spec: ModelSpec) -> Iterator[tuple[TensorRule, int]]:
-    for rule in family.tensors:
-        if "{n}" in rule.name:
-            yield from ((rule, layer) for layer in range(spec.layers))
-        elif rule.name != "output" or not spec.tied_output:
+def by_canonical_names(stored: Iterable[StoredTensor]) -> dict[str, StoredTensor]:
+    """The tensors of a folder by the names beside a language-modelling head; a base model has no prefix."""
+    tensors = {tensor.name: tensor for tensor in stored}
+    if EMBEDDING.removeprefix(PREFIX) not in tensors or any(name.startswith(PREFIX) for name in tensors):
+        return tensors
+    return {name if name == OUTPUT else PREFIX + name: tensor for name, tensor in tensors.items()}
+
+
+def _rules(family: Family, spec: ModelSpec) -> Iterator[tuple[TensorRule, int]]:
+    for rule in ENDS:
+        if rule.name != "output" or not spec.tied_output:
             yield rule, 0
+    for layer in range(spec.layers):
+        yield from ((rule, layer) for rule in family.layer_tensors(spec.layer(layer)))
 
 
-def _entry(
-    family: Family, spec: ModelSpec, container: str, rule: TensorRule, layer: int, tensor: StoredTensor
-) -> TensorEntry:
-    lengths = side_lengths(spec, spec.layer(layer))
-    shape = tuple(lengths[side] for side in rule.sides)
-    if tensor.shape != shape:
-        reason = f"has the shape {list(tensor.shape)}, but the model's configuration says {list(shape)}"
-        raise tensor_corrupt(tensor.name, tensor.file, reason)
-    paired = container == "gguf" and rule.name.rpartition(".")[2] in family.gguf_rope_pairs
-    return TensorEntry(
+def _wanted(spec: ModelSpec, container: str, rule: TensorRule, layer: int) -> _Wanted:
+    lengths, place = side_lengths(spec, spec.layer(layer)), rule.gguf if container == "gguf" else rule.safetensors
+    return _Wanted(
         name=rule.name.format(n=layer),
-        shape=shape,
-        ranges=(RowRange.whole(tensor),),
-        rope_pairs=spec.layer(layer).attention.head_dim if paired else 0,
+        shape=tuple(lengths[side] for side in rule.sides),
+        stored_name=place.name.format(n=layer),
+        first_row=sum(lengths[side] for side in place.after),
+        rope_pairs=spec.layer(layer).attention.head_dim if place.rope_pairs else 0,
     )
 
 
-def _refuse_unused(family: Family, spec: ModelSpec, unused: Iterable[str]) -> None:
+def _entry(wanted: _Wanted, rows: int, container: str, tensors: Mapping[str, StoredTensor]) -> TensorEntry:
+    tensor = tensors.get(wanted.stored_name)
+    if tensor is None:
+        raise _missing(wanted, container)
+    shape = (rows, *wanted.shape[1:])
+    if tensor.shape != shape:
+        reason = f"has the shape {list(tensor.shape)}, but the model's configuration says {list(shape)}"
+        raise tensor_corrupt(tensor.name, tensor.file, reason)
+    part = RowRange(tensor=tensor, first_row=wanted.first_row, rows=wanted.shape[0])
+    return TensorEntry(name=wanted.name, shape=wanted.shape, ranges=(part,), rope_pairs=wanted.rope_pairs)
+
+
+def _missing(wanted: _Wanted, container: str) -> ModelCorruptError:
+    message = f"Tensor {wanted.stored_name} is missing from the model's {container} files."
+    if wanted.stored_name != OUTPUT:
+        return ModelCorruptError(message, remedy=REMEDY)
+    remedy = "They seem to be those of a base model; fetch or save the one with its language-modelling head."
+    return ModelCorruptError(message, remedy=remedy)
+
+
+def _refuse_unused(spec: ModelSpec, unused: Iterable[str]) -> None:
     """A tied model may come with a copy of its embedding as output; some files hold what their config implies."""
-    ignored = (*family.ignored, *(["lm_head.weight"] if spec.tied_output else []))
+    ignored = (*IGNORED, *([OUTPUT] if spec.tied_output else []))
     for name in sorted(unused):
         if not any(fnmatchcase(name, pattern) for pattern in ignored):
-            raise ModelUnsupportedError(f"Tensor {name} is none that a {family.name} model is known to have.")
+            raise ModelUnsupportedError(f"Tensor {name} is none that a {spec.family} model is known to have.")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from layerline.errors import ModelCorruptError
+from layerline.errors import LayerlineError, ModelCorruptError, ModelUnsupportedError
 from layerline.models.fields import Fields
 from layerline.models.json_file import read_json, strict_object
 from layerline.models.stored import MAX_TENSORS, check_places, float_bytes, tensor_corrupt
@@ -61,10 +61,23 @@ def _only_file(folder: Path) -> str:
     files = sorted(path.name for path in folder.glob("*.safetensors"))
     if "model.safetensors" in files:
         return "model.safetensors"
+    if not files:
+        raise _without_safetensors(folder)
     if len(files) != 1:
         reason = f"{len(files)} safetensors files and no {INDEX_NAME}"
         raise ModelCorruptError(f"{folder} has {reason}.", remedy=REMEDY)
     return files[0]
+
+
+def _without_safetensors(folder: Path) -> LayerlineError:
+    """By what lies there instead."""
+    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth"))
+    if pickled:
+        message = f"{folder} has its weights in {pickled[0]}, a kind of file that can run code when it is opened."
+        remedy = "Fetch the model as safetensors, or save it anew: from_pretrained(...).save_pretrained(...)."
+        return ModelUnsupportedError(f"{message} layerline reads safetensors only.", remedy=remedy)
+    message = f"{folder} has a config.json, but no *.safetensors files with weights."
+    return ModelCorruptError(message, remedy=REMEDY)
 
 
 def _read_header(folder: Path, file: str) -> list[StoredTensor]:

@@ -15,6 +15,7 @@ from layerline.checks import require
 from layerline.plan import MAX_LAYERS
 
 MOST_SIDE = 1 << 24
+SMALLEST_ROTARY, LARGEST_ROTARY = 1e-6, 1e12  # of what rotary frequencies are computed with
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,12 @@ class RopeSpec:
     low_frequency_factor: float = 1.0
     high_frequency_factor: float = 4.0
     original_context_tokens: int = 8192
+
+    def __post_init__(self) -> None:
+        factors = (self.theta, self.factor, self.low_frequency_factor, self.high_frequency_factor)
+        require(all(SMALLEST_ROTARY <= factor <= LARGEST_ROTARY for factor in factors), "a rotary factor out of range")
+        require(self.low_frequency_factor < self.high_frequency_factor, "rotary frequency factors in the wrong order")
+        require(0 < self.original_context_tokens < MOST_SIDE, "original_context_tokens out of range")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,6 +22,8 @@ TEMPLATE_NAME = "chat_template.jinja"
 
 def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
     """The tokenizer of the model in `folder`, whose config.json is `config`."""
+    if not (folder / "tokenizer.json").exists():
+        raise _without_tokenizer(folder)
     text = read_text(folder / "tokenizer.json")
     tokenizer = _parsed(folder, text)
     settings = _optional(folder, "tokenizer_config.json")
@@ -45,6 +47,14 @@ def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
         bos_token=bos_token,
         eos_token=eos_token,
     )
+
+
+def _without_tokenizer(folder: Path) -> ModelCorruptError:
+    older = sorted(name for name in ("tokenizer.model", "vocab.json", "merges.txt") if (folder / name).exists())
+    message = f"{folder} has no tokenizer.json, which layerline needs"
+    remedy = "Fetch it too, or make it in transformers: AutoTokenizer.from_pretrained(...).save_pretrained(...)."
+    found = f"; it has {' and '.join(older)}, an older form" if older else ""
+    return ModelCorruptError(f"{message}{found}.", remedy=remedy)
 
 
 def _parsed(folder: Path, text: str) -> Tokenizer:

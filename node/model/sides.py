@@ -18,7 +18,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sides:
-    """The sides that tensors have, in the words of `layerline.models.families.family`."""
+    """The sides that tensors have, in the words of `layerline.models.tensor_rules`."""
 
     vocabulary: Side
     hidden: Side

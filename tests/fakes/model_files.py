@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from tests.fakes.family_traits import TRAITS
+
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = (("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "w"))
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 ROPE_THETA = 10000.0
 EPSILON = 1e-5
 
@@ -84,7 +85,7 @@ class TinyModel:
                 "up": (self.intermediate, self.hidden),
                 "down": (self.hidden, self.intermediate),
             }
-            if self.family == "qwen2":
+            if TRAITS[self.family].qkv_bias:
                 layer |= {"q_bias": (queries,), "k_bias": (keys,), "v_bias": (keys,)}
             shapes |= {f"layers.{n}.{name}": shape for name, shape in layer.items()}
         return shapes
@@ -101,7 +102,7 @@ class TinyModel:
     def config(self) -> dict[str, object]:
         """The model's config.json."""
         return {
-            "architectures": [ARCHITECTURES[self.family]],
+            "architectures": [TRAITS[self.family].class_name],
             "model_type": self.family,
             "hidden_act": "silu",
             "hidden_size": self.hidden,
@@ -257,7 +258,7 @@ def _write_shards(folder: Path, stored: Mapping[str, NDArray[np.generic]], shard
 
 def _gguf_rows(model: TinyModel, name: str, rows: NDArray[np.float32]) -> NDArray[np.float32]:
     heads = {"q": model.heads, "k": model.kv_heads}.get(name.rpartition(".")[2])
-    return interleave_pairs(rows, heads) if heads and model.family == "llama" else rows
+    return interleave_pairs(rows, heads) if heads and TRAITS[model.family].pairs_in_gguf else rows
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:

@@ -205,7 +205,7 @@ async def test_a_flipped_byte_is_found_and_its_tensor_named(model: tuple[Path, M
     (tmp_path / "gone.card").write_bytes(card.to_bytes())
     corrupt, gone = await asyncio.gather(refusal_of(start(tmp_path / "tiny.gguf", card)), refusal_of(missing))
     assert isinstance(corrupt, ModelCorruptError)
-    assert entry.stored_name in str(corrupt)
+    assert entry.stored_names in str(corrupt)
     assert isinstance(gone, LayerlineError)
     assert "gone.gguf" in str(gone)
 

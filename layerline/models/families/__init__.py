@@ -1,1 +1,1 @@
-"""The model families that layerline knows, as data: one small file each."""
+"""The model families that layerline knows: one module each, whose FAMILY is found by its being here."""

@@ -1,13 +1,42 @@
 """Qwen2 and Qwen2.5: Llama with biases on queries, keys and values, and a window that a flag switches on."""
 
-from layerline.models.families.family import DECODER_TENSORS, QKV_BIASES, Family
+from dataclasses import replace
 
-QWEN2 = Family(
-    name="qwen2",
-    config_model_type="qwen2",
-    gguf_architecture="qwen2",
-    tensors=DECODER_TENSORS + QKV_BIASES,
-    qkv_bias=True,
-    windows=True,
-    window_flag="use_sliding_window",
+from layerline.models.config_fields import (
+    ConfigFields,
+    attention_from_config,
+    check_config,
+    even_head_dim,
+    model_from_config,
+    windows_by_layer,
 )
+from layerline.models.config_rope import rope_from_config
+from layerline.models.family import Family
+from layerline.models.gguf_fields import GgufModel, attention_from_gguf, check_gguf, model_from_gguf, refuse_window
+from layerline.models.spec import ModelSpec
+
+NAME = "qwen2"
+
+
+def from_config(config: ConfigFields) -> ModelSpec:
+    check_config(config)
+    context_tokens = config.integer("max_position_embeddings", 1 << 15)
+    attention = attention_from_config(
+        config,
+        kv_heads=config.nullable_integer("num_key_value_heads", missing=32, null=config.integer("num_attention_heads")),
+        head_dim=config.integer("head_dim", even_head_dim(config)),
+        rope=rope_from_config(config, context_tokens),
+        qkv_bias=True,
+    )
+    windows = windows_by_layer(config, context_tokens)
+    layers = [replace(attention, window_tokens=window_tokens) for window_tokens in windows]
+    return model_from_config(config, NAME, layers, context_tokens)
+
+
+def from_gguf(gguf: GgufModel) -> ModelSpec:
+    check_gguf(gguf)
+    refuse_window(gguf)
+    return model_from_gguf(gguf, NAME, attention_from_gguf(gguf, qkv_bias=True))
+
+
+FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)

@@ -1,0 +1,120 @@
+"""Reading a config.json as transformers 5 does: what several families have in common.
+
+What the spec cannot express is refused by name, never ignored. Fields that the family's model does not look at in
+transformers are not looked at here.
+
+Source: `configuration_utils.py` and `modeling_rope_utils.py` of transformers 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layerline.errors import ModelUnsupportedError
+from layerline.models.fields import Fields
+from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, RopeSpec
+from layerline.plan import MAX_LAYERS
+
+_KNOWN_ACTIVATIONS = ("silu", "swish")
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+
+
+class ConfigFields(Fields):
+    """Fields of which one that is null is not the same as one that is missing."""
+
+    def nullable_integer(self, key: str, *, missing: int, null: int) -> int:
+        """The whole number called `key`, where null has a meaning."""
+        if self.has(key) and self.raw(key) is None:
+            return null
+        return self.integer(key, missing)
+
+    def _get(self, key: str, default: object) -> object:
+        return self.raw(key) if self.has(key) else super()._get(key, default)
+
+
+def unsupported(fields: Fields, feature: str) -> ModelUnsupportedError:
+    """The error for a model that asks for `feature`."""
+    return ModelUnsupportedError(f"{fields.where} asks for {feature}, which layerline cannot do.")
+
+
+def check_config(config: ConfigFields, *refused_flags: str) -> None:
+    """Refuses what no family here has; of the family's own fields `refused_flags` must not be true."""
+    activation = config.text("hidden_act", "silu")
+    if activation not in _KNOWN_ACTIVATIONS:
+        raise unsupported(config, f"hidden_act {activation!r}")
+    for flag in refused_flags:
+        if config.flag(flag, False):
+            raise unsupported(config, flag)
+    if not config.flag("is_causal", True):
+        raise unsupported(config, "attention that is not causal (is_causal)")
+    if config.raw("quantization_config") is not None:
+        raise unsupported(config, "quantization_config")
+
+
+def even_head_dim(config: ConfigFields) -> int:
+    """Numbers of a head where the heads share the hidden size."""
+    return config.integer("hidden_size") // max(config.integer("num_attention_heads"), 1)
+
+
+def attention_from_config(
+    config: ConfigFields, *, kv_heads: int, head_dim: int, rope: RopeSpec, qkv_bias: bool = False
+) -> AttentionSpec:
+    """Attention without a window; the family says how it reads the sizes."""
+    return AttentionSpec(
+        heads=config.integer("num_attention_heads"),
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        value_dim=head_dim,
+        rope=rope,
+        qkv_bias=qkv_bias,
+    )
+
+
+def model_from_config(
+    config: ConfigFields, family: str, layers: Sequence[AttentionSpec], context_tokens: int
+) -> ModelSpec:
+    """The model whose layers have that attention, and all the same feed-forward."""
+    feed_forward = FeedForwardSpec(intermediate=config.integer("intermediate_size"))
+    return ModelSpec.of(
+        [LayerSpec(attention=attention, feed_forward=feed_forward) for attention in layers],
+        family=family,
+        hidden=config.integer("hidden_size"),
+        vocabulary=config.integer("vocab_size"),
+        context_tokens=context_tokens,
+        norm_epsilon=config.positive("rms_norm_eps", 1e-6),
+        tied_output=config.flag("tie_word_embeddings", False),
+    )
+
+
+def layer_count(config: ConfigFields) -> int:
+    """How many layers there are, checked before anything is made for each."""
+    layers = config.integer("num_hidden_layers")
+    if not 0 < layers <= MAX_LAYERS:
+        raise config.wrong("num_hidden_layers", f"from 1 to {MAX_LAYERS}")
+    return layers
+
+
+def window_from_config(config: ConfigFields, context_tokens: int) -> int:
+    """The size of the sliding window, 4096 if it is not said; 0 if there is none or it is as long as the context."""
+    if config.has("sliding_window") and config.raw("sliding_window") is None:
+        return 0
+    window_tokens = config.integer("sliding_window", 4096)
+    if window_tokens <= 0:
+        raise unsupported(config, f"a sliding_window of {window_tokens} tokens")
+    return window_tokens if window_tokens < context_tokens else 0
+
+
+def windows_by_layer(config: ConfigFields, context_tokens: int) -> list[int]:
+    """The window of each layer where `use_sliding_window` switches them on, in `layer_types` or after the first few."""
+    layers, switched_on = layer_count(config), config.flag("use_sliding_window", False)
+    window_tokens = window_from_config(config, context_tokens) if switched_on else 0
+    if config.raw("layer_types") is None:
+        first = config.integer("max_window_layers", 28)
+        return [window_tokens if layer >= first else 0 for layer in range(layers)]
+    kinds = config.list_of(str, "layer_types")
+    if len(kinds) != layers or not set(kinds) <= {_FULL, _SLIDING}:
+        raise unsupported(config, f"layer_types other than {_FULL} or {_SLIDING} for each layer")
+    has_size = switched_on and not (config.has("sliding_window") and config.raw("sliding_window") is None)
+    if _SLIDING in kinds and not has_size:
+        raise unsupported(config, f"layer_types with {_SLIDING} but without a window")
+    return [window_tokens if kind == _SLIDING else 0 for kind in kinds]

@@ -1,0 +1,99 @@
+"""Every family, from either container, whole, in stages and over ranks: logits and greedy tokens of `transformers`."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from layerline.models.known_families import known_families
+from tests.fakes.family_traits import TRAITS
+from tests.fakes.model_files import TinyModel, write_gguf
+from tests.fakes.ranked_stages import ranked_chain
+from tests.fakes.tiny_models import (
+    Rows,
+    StageChain,
+    StoredModel,
+    chunks,
+    logits_of,
+    reference_greedy,
+    reference_logits,
+)
+
+TOLERANCE = 1e-4  # of the largest logit
+TOKENS = [int(token) for token in np.random.default_rng(21).integers(3, 260, 44)]
+PROMPT = TOKENS[:13]
+SHAPES = {"tied": {"head_dim": 24}, "untied": {"tied_output": False, "heads": 6, "kv_heads": 3, "hidden": 48}}
+
+
+class Case:
+    """A model in every container that has the family, and what the whole model says of TOKENS."""
+
+    def __init__(self, folder: Path, family: str, shape: str) -> None:
+        tiny = TinyModel(family=family, layers=4, **SHAPES[shape])
+        self.stored = [StoredModel.written(folder / "folder", tiny)]
+        reference = self.stored[0].reference()
+        self.expected = reference_logits(reference, TOKENS)
+        self.greedy = reference_greedy(reference, PROMPT, 16)
+        if TRAITS[family].in_gguf:
+            self.stored.append(StoredModel.at(write_gguf(folder / "model.gguf", tiny)))
+
+
+def close(logits: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+    np.testing.assert_allclose(logits, expected, atol=TOLERANCE * np.abs(expected).max(), rtol=0)
+
+
+@functools.cache
+def case_in(folder: Path, family: str, shape: str) -> Case:
+    return Case(folder / family / shape, family, shape)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("families")
+
+
+@pytest.fixture(params=[(family, shape) for family in TRAITS for shape in SHAPES], ids="-".join)
+def case(request: pytest.FixtureRequest, folder: Path) -> Case:
+    family, shape = request.param
+    return case_in(folder, family, shape)
+
+
+def assert_exact(case: Case, chain: StageChain) -> None:
+    """In one step, token by token, in chunks of random sizes, and on from a prompt."""
+    random = np.random.default_rng(4)
+    for size in (len(TOKENS), 1):
+        for start, token_ids in chunks(TOKENS, size):
+            (drawn,) = chain.step(Rows(token_ids=token_ids, start=start))
+            close(logits_of(drawn), case.expected[start + len(token_ids) - 1])
+    start = 0
+    while start < len(TOKENS):
+        end = min(len(TOKENS), start + int(random.integers(1, 12)))
+        (drawn,) = chain.step(Rows(token_ids=TOKENS[start:end], start=start))
+        close(logits_of(drawn), case.expected[end - 1])
+        start = end
+    assert chain.greedy(PROMPT, 16) == case.greedy
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_stages(case: Case, stages: int) -> None:
+    for stored in case.stored:
+        assert_exact(case, stored.chain(stages))
+
+
+@pytest.mark.parametrize("degrees", [(2,), (3, 2)], ids=str)
+def test_ranks(case: Case, degrees: tuple[int, ...]) -> None:
+    for stored in case.stored:
+        with ranked_chain(stored, degrees) as chain:
+            assert_exact(case, chain)
+
+
+def test_both_containers_have_one_spec(case: Case) -> None:
+    assert len({stored.card.spec for stored in case.stored}) == 1
+
+
+def test_every_family_is_compared() -> None:
+    assert {family.model_type for family in known_families()} == set(TRAITS)
