@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from coordinator.planning.crew import Crew
 from coordinator.planning.footprint import PAGE_TOKENS, WHOLE, Footprint
 from coordinator.planning.hand import Hand
-from coordinator.planning.partition import Partition, Share
+from coordinator.planning.offer import LayerRange
 from coordinator.planning.splitting import Split
 from coordinator.planning.stages import Assignment
 from layerline.facts import NodeFacts
 from layerline.units import format_bytes, format_seconds
-
-_S_PER_PS = 1e-12
 
 
 def alone_why(crew: Crew) -> str:
@@ -23,17 +21,18 @@ def alone_why(crew: Crew) -> str:
     return "the fastest node that holds the whole model"
 
 
-def share_why(share: Share, partition: Partition, hand: Hand) -> str:
+def share_why(share: LayerRange, split: Split, hand: Hand) -> str:
     """Why `hand` takes its share."""
-    most = share.offer.most_layers[share.ends]
+    most = share.offer.most_layers(share.ends)
     room = "as many layers as it has memory for" if share.layers == most else f"memory for {most} layers"
     if not all(rank.is_measured for rank in hand.ranks):
         return f"{room}; its speed is not measured yet and taken to be the slowest measured"
     if not hand.is_measured:
         return f"{room}; the time of an all-reduce between its devices is not measured, so splitting counts as slower"
-    stages_ps = sum(each.time_ps for each in partition.shares)
-    share_text = f"{format_seconds(share.time_ps * _S_PER_PS)} of {format_seconds(stages_ps * _S_PER_PS)} a token"
-    return f"{share_text}; {room}"
+    own_s, all_s = (
+        split.tick_s * sum(each.ticks for each in ranges) for ranges in ([share], split.chosen.choice.ranges)
+    )
+    return f"{format_seconds(own_s)} of {format_seconds(all_s)} a token; {room}"
 
 
 def whole_notes(footprint: Footprint, hand: Hand) -> list[str]:
@@ -48,10 +47,10 @@ def split_notes(footprint: Footprint, crew: Crew, split: Split) -> list[str]:
     """Why there are several stages, what speed to expect, and what of it was given for KV pages."""
     partition = split.chosen.choice
     notes = [f"{_too_large(footprint, crew)}, so it is split."]
-    used = [crew.hands[share.offer.node][share.offer.hand] for share in partition.shares]
+    used = [crew.hands[share.offer.node][share.offer.group] for share in partition.ranges]
     if all(hand.is_measured for hand in used):
-        hops = len(partition.shares) + 1
-        through_s, hop_s = partition.through_ps * _S_PER_PS, partition.hop_ps * _S_PER_PS
+        hops = len(partition.ranges) + 1
+        through_s, hop_s = partition.through * split.tick_s, partition.hop * split.tick_s
         notes.append(
             f"Expected for one stream: {format_seconds(through_s)} a token, of which {hops} hops take"
             f" {format_seconds(hop_s)} each, so {1 / through_s:.3g} tokens/s."

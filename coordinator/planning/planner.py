@@ -24,9 +24,8 @@ from coordinator.planning.explanations import (
 from coordinator.planning.footprint import Footprint
 from coordinator.planning.grouping import check_degree
 from coordinator.planning.manual import plan_by_hand
-from coordinator.planning.partition import Partition
 from coordinator.planning.refusals import does_not_fit, not_so_split
-from coordinator.planning.splitting import best_split
+from coordinator.planning.splitting import Split, best_split
 from coordinator.planning.stages import Assignment, assembled
 from layerline.facts import NodeFacts
 from layerline.models.spec import ModelSpec
@@ -90,15 +89,15 @@ def _placed_apart(footprint: Footprint, crew: Crew) -> _Placement | None:
     split = best_split(footprint, crew, HOP_S)
     if split is None:
         return None
-    return _Placement(assignments=_assignments(crew, split.chosen.choice), notes=split_notes(footprint, crew, split))
+    return _Placement(assignments=_assignments(crew, split), notes=split_notes(footprint, crew, split))
 
 
-def _assignments(crew: Crew, partition: Partition) -> tuple[Assignment, ...]:
+def _assignments(crew: Crew, split: Split) -> tuple[Assignment, ...]:
     assignments, first_layer = [], 0
-    for share in partition.shares:
-        hand = crew.hands[share.offer.node][share.offer.hand]
+    for share in split.chosen.choice.ranges:
+        hand = crew.hands[share.offer.node][share.offer.group]
         last_layer = first_layer + share.layers - 1
-        why = share_why(share, partition, hand)
+        why = share_why(share, split, hand)
         assignments.append(Assignment(hand=hand, first_layer=first_layer, last_layer=last_layer, why=why))
         first_layer = last_layer + 1
     return tuple(assignments)
