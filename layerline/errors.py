@@ -6,6 +6,7 @@ LayerlineError
 ├── NoCoordinatorError         the coordinator asked for cannot be reached (exit 3)
 ├── ModelError (exit 4)
 │   ├── ModelNotFoundError     no such model where we looked
+│   ├── ModelUnreadableError   the system does not let a file or folder be read
 │   ├── ModelCorruptError      truncated, malformed or changed file
 │   ├── ModelMismatchError     two machines hold different files under one name
 │   └── ModelUnsupportedError  a family, type or feature that layerline does not know
@@ -96,6 +97,10 @@ class ModelError(LayerlineError):
 
 class ModelNotFoundError(ModelError):
     """No such model where we looked."""
+
+
+class ModelUnreadableError(ModelError):
+    """A file or folder that the system does not let be read."""
 
 
 class ModelCorruptError(ModelError):

@@ -93,7 +93,9 @@ def _key(path: Path) -> str | None:
         resolved = path.resolve()
         files = [resolved]
         if resolved.is_dir():
-            files = sorted(file for file in resolved.iterdir() if file.suffix in _DESCRIBING)
+            files = sorted(
+                file for file in resolved.iterdir() if file.suffix in _DESCRIBING and not file.name.startswith(".")
+            )
         stats = [(str(file), file.stat()) for file in files]
     except OSError:
         return None

@@ -21,6 +21,7 @@ from gguf import GGUF_DEFAULT_ALIGNMENT, GGUF_MAGIC, GGMLQuantizationType, GGUFV
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.stored import MAX_TENSORS, check_places, float_bytes, tensor_corrupt
 from layerline.models.tensor_table import StoredTensor
+from layerline.models.unreadable import open_model_file
 
 REMEDY = "Fetch the model anew."
 MAX_METADATA_KEYS = 1 << 16
@@ -56,7 +57,7 @@ class GgufFile:
 
 def read_gguf(path: Path) -> GgufFile:
     """The header of the GGUF file at `path`; ModelCorruptError names what is wrong with it."""
-    with open(path, "rb", buffering=1 << 20) as file:
+    with open_model_file(path) as file:
         size_bytes = file.seek(0, 2)
         file.seek(0)
         header = _Header(file, path.name, size_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from layerline.errors import ModelCorruptError, ModelNotFoundError
 from layerline.models.card import TokenizerCard
 from layerline.models.config_fields import ConfigFields
+from layerline.models.families.registry import family_of_config, family_of_gguf
 from layerline.models.fields import REMEDY, Fields
 from layerline.models.gguf_fields import GgufModel
 from layerline.models.gguf_file import GgufFile, read_gguf
@@ -26,6 +28,7 @@ from layerline.models.stored import tensor_corrupt
 from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
 from layerline.models.tied_output import output_as_stored
 from layerline.models.tokenizer_json import tokenizer_from_folder
+from layerline.models.unreadable import open_model_file, unreadable
 
 ROPE_FACTORS = "rope_freqs.weight"
 MAX_ROPE_FACTORS = 4096
@@ -47,12 +50,12 @@ def read_headers(path: Path) -> Headers:
     """What the GGUF file or the folder at `path` says; a ModelError names what is wrong with it."""
     if path.is_dir():
         return _folder_headers(path)
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise ModelNotFoundError(f"There is no model at {path}.")
     try:
         return _gguf_headers(path)
     except OSError as error:
-        raise ModelCorruptError(f"{path} cannot be read: {error.strerror}.", remedy=REMEDY) from error
+        raise unreadable(path, error) from error
 
 
 def _gguf_headers(path: Path) -> Headers:
@@ -91,7 +94,7 @@ def _sizes_of(fields: Fields) -> Iterator[None]:
 def _rope_factors(gguf: GgufFile, tensor: StoredTensor) -> NDArray[np.float32]:
     if tensor.storage != "F32" or len(tensor.shape) != 1 or tensor.shape[0] > MAX_ROPE_FACTORS:
         raise tensor_corrupt(tensor.name, tensor.file, "is not a short list of F32 numbers")
-    with open(gguf.path, "rb") as file:
+    with open_model_file(gguf.path) as file:
         file.seek(tensor.offset)
         return np.frombuffer(file.read(tensor.nbytes), "<f4").astype(np.float32)
 

@@ -20,6 +20,7 @@ from layerline.models.headers import read_headers
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import tensor_corrupt
 from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
+from layerline.models.unreadable import open_model_file
 
 READ_BYTES = 4 << 20
 HASH_THREADS = 4
@@ -113,7 +114,7 @@ def _hash(tensor: StoredTensor, path: Path, meter: _Meter) -> str:
     """
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(min(READ_BYTES, tensor.nbytes)))
-    with open(path, "rb", buffering=0) as file:
+    with open_model_file(path) as file:
         file.seek(tensor.offset)
         left_bytes = tensor.nbytes
         while left_bytes:

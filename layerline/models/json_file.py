@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from layerline.errors import ModelCorruptError
+from layerline.models.unreadable import open_model_file, unreadable
 
 REMEDY = "Fetch the model anew."
 MAX_JSON_BYTES = 256 << 20
@@ -14,15 +15,13 @@ MAX_JSON_BYTES = 256 << 20
 def read_text(path: Path) -> str:
     """The UTF-8 text of a file of bounded size; ModelCorruptError if there is none."""
     try:
-        with open(path, "rb") as file:
+        with open_model_file(path) as file:
             data = file.read(MAX_JSON_BYTES + 1)
         if len(data) > MAX_JSON_BYTES:
             raise ModelCorruptError(f"{path} is larger than {MAX_JSON_BYTES} bytes.", remedy=REMEDY)
         return data.decode()
-    except FileNotFoundError as error:
-        raise ModelCorruptError(f"{path} is missing.", remedy=REMEDY) from error
     except OSError as error:
-        raise ModelCorruptError(f"{path} cannot be read: {error.strerror}.", remedy=REMEDY) from error
+        raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise ModelCorruptError(f"{path} is not UTF-8 text.", remedy=REMEDY) from error
 

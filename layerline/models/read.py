@@ -20,6 +20,7 @@ from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard
 from layerline.models.storage import columns_to_float32, stored_bytes
 from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
+from layerline.models.unreadable import open_model_file, unreadable
 
 REMEDY = "Leave model files alone while they are in use; try again, or fetch the model anew."
 
@@ -136,7 +137,7 @@ class TensorReader:
         try:
             stat = path.stat()
         except OSError as error:
-            raise ModelCorruptError(f"{path} cannot be read: {error}.", remedy=REMEDY) from error
+            raise unreadable(path, error) from error
         return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def _check_sizes(self) -> None:
@@ -175,11 +176,10 @@ def _check_size(tensor: StoredTensor) -> None:
 
 def _mapped(path: Path) -> mmap.mmap:
     try:
-        with open(path, "rb") as file:
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise ModelCorruptError(f"{path} cannot be read: {error}.", remedy=REMEDY) from error
-    return mapping
+        with open_model_file(path) as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _drop_pages(mapping: mmap.mmap, offset: int, nbytes: int) -> None:

@@ -16,6 +16,7 @@ from layerline.models.fields import Fields
 from layerline.models.json_file import read_json, strict_object
 from layerline.models.stored import MAX_TENSORS, check_places, float_bytes, tensor_corrupt
 from layerline.models.tensor_table import StoredTensor
+from layerline.models.unreadable import open_model_file, unreadable
 
 REMEDY = "Fetch the model anew."
 INDEX_NAME = "model.safetensors.index.json"
@@ -58,7 +59,7 @@ def _is_plain_name(file: str) -> bool:
 
 
 def _only_file(folder: Path) -> str:
-    files = sorted(path.name for path in folder.glob("*.safetensors"))
+    files = sorted(path.name for path in folder.glob("*.safetensors") if not path.name.startswith("."))
     if "model.safetensors" in files:
         return "model.safetensors"
     if not files:
@@ -82,7 +83,7 @@ def _without_safetensors(folder: Path) -> LayerlineError:
 
 def _read_header(folder: Path, file: str) -> list[StoredTensor]:
     try:
-        with open(folder / file, "rb") as opened:
+        with open_model_file(folder / file) as opened:
             file_bytes = opened.seek(0, 2)
             opened.seek(0)
             header_bytes = int.from_bytes(opened.read(8), "little")
@@ -90,7 +91,7 @@ def _read_header(folder: Path, file: str) -> list[StoredTensor]:
                 raise _corrupt(file, f"a header of {header_bytes} bytes in a file of {file_bytes}")
             header = _parse(file, opened.read(header_bytes))
     except OSError as error:
-        raise ModelCorruptError(f"{folder / file} cannot be read: {error.strerror}.", remedy=REMEDY) from error
+        raise unreadable(folder / file, error) from error
     if len(header) > MAX_TENSORS:
         raise _corrupt(file, f"{len(header)} tensors")
     data_start = 8 + header_bytes

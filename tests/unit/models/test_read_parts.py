@@ -133,7 +133,7 @@ def test_a_file_that_was_replaced_or_is_gone_is_refused(tmp_path: Path, card: Mo
         with pytest.raises(ModelCorruptError, match="its file was written to"):
             joined(reader, entry, range(24), range(32))
         path.unlink()
-        with pytest.raises(ModelCorruptError, match="cannot be read"):
+        with pytest.raises(ModelCorruptError, match="is missing"):
             joined(reader, entry, range(24), range(32))
 
 

@@ -62,7 +62,7 @@ def test_malformed_header(tmp_path: Path, header: object, reason: str) -> None:
     assert "model.safetensors" in caught.value.message
 
 
-@pytest.mark.parametrize("content", [b"", b"1234567", (1 << 40).to_bytes(8, "little") + b"{}", bytes(8) + b"{}"])
+@pytest.mark.parametrize("content", [b"1234567", (1 << 40).to_bytes(8, "little") + b"{}", bytes(8) + b"{}"])
 def test_absurd_header_length(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(ModelCorruptError, match="a header of"):

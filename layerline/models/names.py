@@ -1,0 +1,55 @@
+"""The names of models: what a models folder calls one, and which listed name a REF means.
+
+The one rule for everybody who compares names: nodes, coordinators and commands. Names are compared in Unicode's
+composed form (NFC), since some systems store file names decomposed. Opens no file.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+
+GGUF_SUFFIX = ".gguf"
+
+
+def composed(name: str) -> str:
+    """`name` in NFC, the form in which names are listed and compared."""
+    return unicodedata.normalize("NFC", name)
+
+
+def same_name(name: str, reference: str) -> bool:
+    """Whether `reference` means the model listed as `name`."""
+    return listed_name(reference, [name]) is not None
+
+
+def listed_name(reference: str, listed: Iterable[str]) -> str | None:
+    """The one of the `listed` names that `reference` means, None if it means none of them.
+
+    A listed name comes first, a GGUF file's with or without its suffix. After that a `reference` that is a path (it
+    exists on this machine, or begins like none but a path) means the longest listed name in which it ends: as it is
+    written, from the root of this machine, or where its links lead.
+    """
+    known = {composed(name): name for name in listed}
+    for candidate in _spellings(reference):
+        for name in (candidate, candidate + GGUF_SUFFIX, candidate.removesuffix(GGUF_SUFFIX)):
+            if name in known:
+                return known[name]
+    return None
+
+
+def _spellings(reference: str) -> Iterator[str]:
+    """What `reference` may be listed as, the likeliest first."""
+    if not reference or "\0" in reference:
+        return
+    yield composed(reference)
+    paths = []
+    if reference.startswith(("/", "./", "../")):
+        paths.append(reference)
+    if os.path.lexists(reference):
+        paths += [os.path.abspath(reference), os.path.realpath(reference)]
+    for path in paths:
+        parts = [part for part in PurePath(composed(path)).parts if part not in ("/", "..")]
+        for first in range(len(parts)):
+            yield "/".join(parts[first:])
