@@ -18,12 +18,13 @@ from coordinator.discovery.browser import Browser, NoMdns
 from coordinator.discovery.finder import Finder
 from coordinator.discovery.members import Member, unusable_notes
 from coordinator.node_client import describe
-from coordinator.plan_match import does_for, names, other_model
+from coordinator.plan_match import does_for, other_model
 from coordinator.planning.adoption import adopt
 from coordinator.planning.planner import make_plan
 from coordinator.serving import Serving, serving
 from coordinator.settings import CoordinatorSettings
 from layerline.errors import LayerlineError, NoCoordinatorError, NodeHeldError, RequestError
+from layerline.models.names import same_name
 from layerline.plan import Plan, PlanRequest
 from layerline.reports import (
     Announcement,
@@ -176,7 +177,7 @@ class Coordinator:
             finally:
                 await ended(task)
             model = _outcome(task)
-        if request.model and not names(model.plan.model, request.model):
+        if request.model and not same_name(model.plan.model, request.model):
             raise other_model(model.plan)
         return model
 
@@ -186,7 +187,7 @@ class Coordinator:
             return self._wanted
         if self._built:
             model, wanted = self._built
-            if not request.model or names(model, request.model) or names(wanted.model, request.model):
+            if not request.model or same_name(model, request.model) or same_name(wanted.model, request.model):
                 return wanted
         if not request.model:
             remedy = "Name one: `model=` in the request, or `prepare` first."

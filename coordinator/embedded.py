@@ -10,6 +10,7 @@ from pathlib import Path
 from coordinator.coordinator import Coordinator
 from coordinator.service import CoordinatorService
 from coordinator.settings import CoordinatorSettings
+from layerline.errors import UsageError
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import coordinator_pb2_grpc
 
@@ -19,7 +20,7 @@ STOP_GRACE_S = 0.5
 @asynccontextmanager
 async def embedded_coordinator(settings: CoordinatorSettings) -> AsyncIterator[str]:
     """Yields the address for `AsyncClient`; whatever the coordinator held is released at the end of the block."""
-    with tempfile.TemporaryDirectory(prefix="layerline-") as folder:
+    with _temporary_folder() as folder:
         address = f"unix:{Path(folder) / 'coordinator.sock'}"
         async with Coordinator(settings, address=address) as coordinator:
             server = make_server()
@@ -30,3 +31,11 @@ async def embedded_coordinator(settings: CoordinatorSettings) -> AsyncIterator[s
                 yield address
             finally:
                 await server.stop(STOP_GRACE_S)
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="layerline-")
+    except OSError as error:  # Python has tried whether a file can be written in each of them
+        remedy = "Free space there, or set TMPDIR to a folder that can be written to."
+        raise UsageError(f"There is no folder for temporary files: {error.strerror}.", remedy=remedy) from error

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 
-from coordinator.catalogue import GGUF_SUFFIX
 from layerline.errors import RequestError
+from layerline.models.names import same_name
 from layerline.plan import ManualStage, Plan, PlanRequest, StagePlan
 
 
 def does_for(plan: Plan, request: PlanRequest) -> bool:
     """Whether `plan` is what `request` asks for."""
     return (
-        names(plan.model, request.model)
+        same_name(plan.model, request.model)
         and plan.dtype == request.dtype
         and request.kv_dtype in ("", plan.kv_dtype)
         and request.context_tokens <= plan.context_tokens
         and request.takes([len(stage.spec.devices) for stage in plan.stages])
         and (not request.layers or _has_layers(plan, request.layers))
-    )
-
-
-def names(model: str, reference: str) -> bool:
-    """Whether `reference`, a name or a path, with or without a GGUF file's suffix, is the model of that name."""
-    return model.removesuffix(GGUF_SUFFIX) in (
-        reference.removesuffix(GGUF_SUFFIX),
-        PurePath(reference).name.removesuffix(GGUF_SUFFIX),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from layerline.cli.failures import exit_code_of, sentence_of
+from layerline.cli.own_packages import require_own_packages
 from layerline.cli.verbosity import Verbosity
 
 COMMANDS_PACKAGE = "layerline.cli.commands"
@@ -99,6 +100,7 @@ class Program(click.Group):
         """Runs the command line; returns the exit code, after telling a failure in one sentence."""
         verbosity = Verbosity()
         try:
+            require_own_packages()
             with self.make_context("layerline", arguments or ["--help"], obj=verbosity) as context:
                 self.invoke(context)
                 sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+SYSTEM_REFUSED = 74
 OUTPUT_CLOSED = 141
 INTERRUPTED = 130
 TERMINATED = 143
@@ -18,6 +19,7 @@ MEANINGS = {
     8: "busy; the same may be asked again later",
     9: "a peer of another version, or that is not layerline",
     10: "something took longer than its deadline",
+    SYSTEM_REFUSED: "the system refused: a full disk, a right that is missing, too many open files",
     INTERRUPTED: "ended by Ctrl-C",
     OUTPUT_CLOSED: "whoever read the output has gone",
     TERMINATED: "ended by SIGTERM",

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePath
 
 from coordinator.embedded import embedded_coordinator
 from coordinator.settings import CoordinatorSettings
@@ -15,11 +14,11 @@ from layerline.cli.options import Finding
 from layerline.coordinator_search import search_coordinators
 from layerline.errors import NoCoordinatorError, WireVersionError
 from layerline.mdns import CoordinatorAdvert
+from layerline.models.names import listed_name, path_here, same_name
 
 # What was answered to somebody within the last second is answered anew only a second later, and some tenths later still
 # on a busy machine. Every command without a coordinator waits for so long; its own one looks for nodes meanwhile.
 SEARCH_TIMEOUT_S = 2.0
-GGUF_SUFFIX = ".gguf"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +35,7 @@ async def open_session(finding: Finding, model: str = "") -> AsyncIterator[Sessi
     async with AsyncExitStack() as stack:
         if finding.coordinator:
             client = await stack.enter_async_context(AsyncClient(finding.coordinator))
-            yield Session(client=client, model=shared_name(model))
+            yield Session(client=client, model=await name_there(client, model))
         else:
             yield await _found_or_own(stack, finding, model)
 
@@ -52,7 +51,7 @@ async def _found_or_own(stack: AsyncExitStack, finding: Finding, model: str) -> 
                 client = await stack.enter_async_context(AsyncClient(advert.addresses))
             except (NoCoordinatorError, WireVersionError):  # its advert outlived it
                 continue
-            return Session(client=client, model=shared_name(model))
+            return Session(client=client, model=await name_there(client, model))
         stack.push_async_exit(own.pop_all())
     return Session(client=await stack.enter_async_context(AsyncClient(address)), model=model)
 
@@ -75,10 +74,13 @@ def choose(adverts: Sequence[CoordinatorAdvert], model: str) -> Sequence[Coordin
 
 def serves(served: str, reference: str) -> bool:
     """Whether a coordinator that serves the model named `served` serves what `reference`, a name or path, means."""
-    return PurePath(reference).name.removesuffix(GGUF_SUFFIX) == served.removesuffix(GGUF_SUFFIX)
+    return bool(served) and same_name(served, reference)
 
 
-def shared_name(reference: str) -> str:
-    """What another machine calls the model: a path of this one says nothing there, and the name of its file does."""
-    path = Path(reference)
-    return path.resolve().name if reference and path.exists() else reference
+async def name_there(client: AsyncClient, reference: str) -> str:
+    """What the nodes of another coordinator call the model that `reference` means: a path says nothing elsewhere."""
+    path = path_here(reference)
+    if path is None:
+        return reference
+    names = [model.name for model in (await client.models()).models]
+    return listed_name(reference, names) or path

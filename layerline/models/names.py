@@ -39,6 +39,11 @@ def listed_name(reference: str, listed: Iterable[str]) -> str | None:
     return None
 
 
+def path_here(reference: str) -> str | None:
+    """The path from the root if `reference` is something on this machine, else None."""
+    return os.path.abspath(reference) if reference and os.path.lexists(reference) else None
+
+
 def _spellings(reference: str) -> Iterator[str]:
     """What `reference` may be listed as, the likeliest first."""
     if not reference or "\0" in reference:
@@ -47,8 +52,8 @@ def _spellings(reference: str) -> Iterator[str]:
     paths = []
     if reference.startswith(("/", "./", "../")):
         paths.append(reference)
-    if os.path.lexists(reference):
-        paths += [os.path.abspath(reference), os.path.realpath(reference)]
+    if here := path_here(reference):
+        paths += [here, os.path.realpath(reference)]
     for path in paths:
         parts = [part for part in PurePath(composed(path)).parts if part not in ("/", "..")]
         for first in range(len(parts)):

@@ -12,8 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from layerline.errors import LayerlineError
+from layerline.errors import LayerlineError, ModelUnreadableError
+from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
+from layerline.models.unreadable import unreadable
 from node.daemon.child import end_with_parent
 
 PROGRESS_INTERVAL_S = 0.1
@@ -34,15 +36,23 @@ def main() -> None:
 
     try:
         card = CardCache(Path(cache)).card(Path(path), name, report)
-        Path(card_path).write_bytes(card.to_bytes())
+        _keep(card, Path(card_path))
     except LayerlineError as error:
         _say("error", error.code, error.message, error.remedy)
     except OSError as error:
-        _say(
-            "error", "model_corrupt", f"A file of model {name} cannot be read: {error}.", "Check the file and the disk."
-        )
+        failure = unreadable(Path(error.filename or path), error)
+        _say("error", failure.code, failure.message, failure.remedy)
     else:
         _say("card")
+
+
+def _keep(card: ModelCard, path: Path) -> None:
+    try:
+        path.write_bytes(card.to_bytes())
+    except OSError as error:
+        message = f"The card of model {card.name} cannot be written to {path.parent}: {error.strerror}."
+        remedy = "Free space there, or set TMPDIR to a folder that has some."
+        raise ModelUnreadableError(message, remedy=remedy) from error
 
 
 def _say(*words: str | int) -> None:

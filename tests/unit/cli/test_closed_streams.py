@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,3 +46,47 @@ def test_no_number_is_no_number_for_any_option(option: str) -> None:
     assert finished.returncode == 2
     assert option in finished.stderr
     assert "nan" in finished.stderr
+
+
+def test_a_full_disk_behind_standard_output_is_told_as_such() -> None:
+    program = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'layerline.cli.main', '--version'])"
+    with open("/dev/full", "w") as full:
+        root = Path(__file__).parents[3]
+        command = [sys.executable, "-c", program]
+        finished = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, cwd=root
+        )
+    assert finished.returncode == 74
+    assert finished.stderr.startswith("layerline: error: No space left on device. Free space")
+
+
+def test_a_full_folder_for_temporary_files_is_named(tmp_path: Path) -> None:
+    limited = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
+    program = f"{limited} os.execv(sys.executable, [sys.executable, '-m', 'layerline.cli.main', *sys.argv[1:]])"
+    words = ["plan", "m", "--node", "127.0.0.1:1"]
+    finished = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(tmp_path)},
+    )
+    assert finished.returncode == 2
+    assert "There is no folder for temporary files" in finished.stderr
+    assert "TMPDIR" in finished.stderr
+
+
+def test_a_module_that_hides_one_of_ours_is_named(tmp_path: Path) -> None:
+    (tmp_path / "node.py").write_text("x = 1\n")
+    finished = subprocess.run(
+        [sys.executable, "-P", "-c", "from layerline.cli.main import main; main()", "nodes", "--node", "127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"},
+    )
+    assert finished.returncode == 2
+    assert f"{tmp_path / 'node.py'} hides layerline's package node" in finished.stderr

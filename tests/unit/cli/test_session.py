@@ -12,12 +12,13 @@ import pytest
 from coordinator.settings import CoordinatorSettings
 from layerline.cli import session
 from layerline.cli.options import Finding
-from layerline.cli.session import choose, open_session, serves, shared_name
+from layerline.cli.session import choose, open_session, serves
 from layerline.coordinator_search import Found
 from layerline.errors import UsageError
 from layerline.mdns import CoordinatorAdvert
+from layerline.reports import ModelsReport
 from layerline.version import WIRE_VERSION
-from tests.fakes.coordinator_service import FakeCoordinator, serving
+from tests.fakes.coordinator_service import MODELS, FakeCoordinator, serving
 
 
 def advert(name: str, model: str, address: str = "127.0.0.1:1") -> CoordinatorAdvert:
@@ -71,7 +72,7 @@ async def test_the_coordinator_that_is_named_is_used(around: Surroundings) -> No
 async def test_one_found_with_the_model_is_used_and_the_own_one_is_ended(around: Surroundings) -> None:
     with serving(FakeCoordinator()) as address:
         around.adverts = [advert("fake", "tiny.gguf", address)]
-        async with open_session(Finding(), "models/tiny.gguf") as opened:
+        async with open_session(Finding(), "./models/tiny.gguf") as opened:
             assert (await opened.client.describe()).name == "fake"
             assert around.own_running == 0
 
@@ -117,11 +118,31 @@ def test_a_model_is_known_by_its_name_or_a_path_to_it(reference: str, same: bool
     assert serves("tiny.gguf", reference) is same
 
 
-def test_another_machine_is_told_the_name_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tiny.gguf").touch()
+async def test_another_coordinator_is_told_its_own_name_of_a_path(
+    around: Surroundings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models" / "org").mkdir(parents=True)
+    (tmp_path / "models" / "org" / "tiny.gguf").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "models" / "org" / "tiny.gguf")
+    (tmp_path / "unknown.gguf").touch()
     monkeypatch.chdir(tmp_path)
-    assert shared_name(str(tmp_path / "tiny.gguf")) == "tiny.gguf"
-    assert shared_name("./tiny.gguf") == "tiny.gguf"
-    assert shared_name(".") == tmp_path.name
-    assert shared_name("models/absent.gguf") == "models/absent.gguf"
-    assert shared_name("") == ""
+    fake = FakeCoordinator()
+    fake.models = ModelsReport(models=(replace(MODELS.models[0], name="org/tiny.gguf"),))
+    with serving(fake) as address:
+
+        async def told(reference: str) -> str:
+            async with open_session(Finding(coordinator=address), reference) as opened:
+                return opened.model
+
+        assert await told("org/tiny.gguf") == "org/tiny.gguf"
+        assert await told("models/org/tiny.gguf") == "org/tiny.gguf"
+        assert await told("link") == "org/tiny.gguf"
+        assert await told("unknown.gguf") == str(tmp_path / "unknown.gguf")
+        assert await told("models/absent.gguf") == "models/absent.gguf"
+
+
+async def test_a_coordinator_is_found_that_serves_a_model_one_folder_down(around: Surroundings) -> None:
+    with serving(FakeCoordinator()) as address:
+        around.adverts = [advert("fake", "org/tiny.gguf", address)]
+        assert await answering(Finding(), "org/tiny.gguf") == "fake"
+        assert await answering(Finding(), "org/tiny") == "fake"
