@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from layerline.errors import ModelCorruptError, ModelError, ModelUnreadableError
 
@@ -40,7 +40,7 @@ def why_unreadable(folder: Path) -> str:
         return f"{failure.message} {failure.remedy}"
 
 
-def open_model_file(path: Path) -> BinaryIO:
+def open_model_file(path: Path) -> BufferedReader:
     """`path` opened for reading, without waiting for anybody: a pipe or device in its place is refused.
 
     Raises ModelUnreadableError, or ModelCorruptError for what is missing, empty or no regular file.
