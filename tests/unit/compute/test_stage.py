@@ -122,5 +122,5 @@ def test_a_strided_tensor_crosses_row_by_row() -> None:
 
 
 def test_paths_that_are_gone_are_typed(stored: StoredModel, tmp_path: Path) -> None:
-    with pytest.raises(ModelCorruptError, match="is not a regular file"):
+    with pytest.raises(ModelCorruptError, match="is missing"):
         dataclasses.replace(stored, path=tmp_path).stage()
