@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from layerline.errors import ModelCorruptError, ModelNotFoundError
 from layerline.models.card import TokenizerCard
 from layerline.models.config_fields import ConfigFields
-from layerline.models.families.registry import family_of_config, family_of_gguf
 from layerline.models.fields import REMEDY, Fields
 from layerline.models.gguf_fields import GgufModel
 from layerline.models.gguf_file import GgufFile, read_gguf
