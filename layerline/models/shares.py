@@ -54,10 +54,11 @@ class RankShare:
         return dataclasses.replace(model, kinds=kinds, vocabulary=len(self.vocabulary))
 
 
-def rank_shares(model: ModelSpec, count: int, weights: Sequence[int] = ()) -> tuple[RankShare, ...]:
+def rank_shares(model: ModelSpec, count: int, weights: Sequence[int] = (), *, block: int = 1) -> tuple[RankShare, ...]:
     """What each of `count` ranks has, in proportion to `weights` as far as the model allows; empty: all the same.
 
-    Raises PlanInvalidError if the model cannot be split so often.
+    Where matrices are held in blocks of `block` numbers of a row, columns are cut between blocks as far as the model
+    allows. Raises PlanInvalidError if the model cannot be split so often.
     """
     weights = tuple(weights) or (1,) * count
     require(len(weights) == count and min(weights, default=0) > 0, "one positive weight is needed for each rank")
@@ -66,7 +67,7 @@ def rank_shares(model: ModelSpec, count: int, weights: Sequence[int] = ()) -> tu
     if count > most:
         message = f"A model with {heads} attention heads cannot be split over {count} devices."
         raise PlanInvalidError(message, remedy=f"Let a stage have at most {most} devices.")
-    by_kind = [_layer_shares(kind, weights) for kind in model.kinds]
+    by_kind = [_layer_shares(kind, weights, block) for kind in model.kinds]
     vocabularies = _proportional(model.vocabulary, weights)
     by_rank = zip(*by_kind, strict=True)
     return tuple(
@@ -74,19 +75,20 @@ def rank_shares(model: ModelSpec, count: int, weights: Sequence[int] = ()) -> tu
     )
 
 
-def _layer_shares(layer: LayerSpec, weights: Sequence[int]) -> list[LayerShare]:
-    heads, kv_heads = layer.attention.heads, layer.attention.kv_heads
+def _layer_shares(layer: LayerSpec, weights: Sequence[int], block: int) -> list[LayerShare]:
+    attention = layer.attention
     intermediate = layer.feed_forward.intermediate
-    unit = COLUMNS if intermediate % COLUMNS == 0 and intermediate // COLUMNS >= len(weights) else 1
+    units = (unit for unit in (block, COLUMNS) if intermediate % unit == 0 and intermediate // unit >= len(weights))
+    unit = max(units, default=1)
+    heads_of_a_block = block // math.gcd(block, attention.value_dim)
+    heads = _head_ranges(attention.heads, attention.kv_heads, weights, heads_of_a_block)
     return [
         LayerShare(
             heads=rank_heads,
-            kv_heads=_read_by(rank_heads, heads // kv_heads),
+            kv_heads=_read_by(rank_heads, attention.heads // attention.kv_heads),
             intermediate=range(unit * rank_columns.start, unit * rank_columns.stop),
         )
-        for rank_heads, rank_columns in zip(
-            _head_ranges(heads, kv_heads, weights), _proportional(intermediate // unit, weights), strict=True
-        )
+        for rank_heads, rank_columns in zip(heads, _proportional(intermediate // unit, weights), strict=True)
     ]
 
 
@@ -120,10 +122,11 @@ def _proportional(total: int, weights: Sequence[int]) -> list[range]:
     return [range(first, end) for first, end in pairwise(edges)]
 
 
-def _head_ranges(heads: int, kv_heads: int, weights: Sequence[int]) -> list[range]:
+def _head_ranges(heads: int, kv_heads: int, weights: Sequence[int], unit: int) -> list[range]:
     """The cut into neighbouring ranges, each a plain decoder's, whose slowest rank is the fastest.
 
-    Of equals the one with the fewest key/value heads in all, then the one with more heads on the earlier ranks.
+    It is between multiples of `unit` heads, if that can be. Of equals the one with the fewest key/value heads in all,
+    then the one with more heads on the earlier ranks.
     """
     group, count = heads // kv_heads, len(weights)
     costs = [math.lcm(*weights) // weight for weight in weights]
@@ -135,6 +138,8 @@ def _head_ranges(heads: int, kv_heads: int, weights: Sequence[int]) -> list[rang
             return (0, 0, ()) if first == heads else None
         cuts = []
         for end in _ends(first, heads, group):
+            if end % unit and end != heads:
+                continue
             rest = best(rank + 1, end)
             if rest is not None:
                 slowest = max(costs[rank] * (end - first), rest[0])
@@ -143,7 +148,9 @@ def _head_ranges(heads: int, kv_heads: int, weights: Sequence[int]) -> list[rang
         return min(cuts, default=None)
 
     found = best(0, 0)
-    assert found is not None, "as many ranks as heads can be served in any case"
+    if found is None:
+        assert unit > 1, "as many ranks as heads can be served in any case"
+        return _head_ranges(heads, kv_heads, weights, 1)
     edges = accumulate((-size for size in found[2]), initial=0)
     return [range(first, end) for first, end in pairwise(edges)]
 

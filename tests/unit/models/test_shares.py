@@ -154,6 +154,25 @@ def test_only_the_rank_of_a_split_vocabulary_has_room_for_the_others_logits() ->
     assert rank_workspace_bytes(spec, first, 64, "float32", has_output=False) == middle
 
 
+@pytest.mark.parametrize(
+    ("block", "count", "heads", "columns"),
+    [
+        (1, 3, [3, 3, 3], [512, 512, 512]),
+        (32, 3, [3, 3, 3], [512, 512, 512]),
+        (256, 2, [4, 4], [768, 768]),  # 4 heads of 64 are a block
+        (256, 4, [2, 2, 2, 2], [512, 256, 512, 256]),  # there are only two blocks of heads
+        (256, 8, [1] * 8, [192] * 8),  # and fewer blocks of columns than ranks
+    ],
+)
+def test_columns_are_cut_between_the_blocks_they_are_held_in(
+    block: int, count: int, heads: list[int], columns: list[int]
+) -> None:
+    spec = model(sum(heads), sum(heads))
+    shares = rank_shares(spec, count, block=block)
+    assert [len(share.kinds[0].heads) for share in shares] == heads
+    assert [len(share.kinds[0].intermediate) for share in shares] == columns
+
+
 def test_each_kind_of_layer_is_split_on_its_own() -> None:
     spec = model(8, 4)
     narrow = replace(spec.layer(0), attention=replace(spec.layer(0).attention, heads=4, kv_heads=2))
