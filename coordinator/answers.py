@@ -16,7 +16,7 @@ from coordinator.scheduling.events import Ended, EndReason, Event
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.detokenizer import Detokenizer
-from coordinator.text.stopping import StopStrings
+from coordinator.text.stop_strings import StopStrings
 from coordinator.text.tokenizer import TextTokenizer
 from layerline.errors import RequestError
 from layerline.frames import Sampling

@@ -14,9 +14,9 @@ from coordinator.stats.endpoint import metrics_endpoint
 from coordinator.stats.exposition import exposition
 from layerline.addresses import split_address
 from layerline.errors import LayerlineError
-from layerline.hosting.advertising import advertise, look_interval, register_renamed, sockets_for
-from layerline.hosting.ending import LastResort, told_by_signals
-from layerline.hosting.listening import Listening, listen
+from layerline.hosting.adverts import advertise, look_interval, register_renamed, sockets_for
+from layerline.hosting.end_signals import LastResort, told_by_signals
+from layerline.hosting.ports import Listening, listen
 from layerline.mdns import MAX_ADDRESSES, CoordinatorAdvert
 from layerline.plan import PlanRequest
 from layerline.reports import Announcement, Planned, PlanReport, PrepareEvent, Ready

@@ -1,1 +1,1 @@
-"""Tokens and text: the tokenizer, text as it streams, stop strings, chat templates."""
+"""Between text and token ids: chat templates, the tokenizer, and answers that are written as they are certain."""

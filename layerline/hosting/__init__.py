@@ -1,1 +1,1 @@
-"""What a program that others reach needs: a place to listen, an advert that stays true, and an end in order."""
+"""What the programs that serve have in common: their `ports`, their `adverts` on the network, their `end_signals`."""

@@ -18,9 +18,9 @@ from typing import Any, cast
 import grpc.aio
 
 from layerline.errors import LayerlineError, PortInUseError, UsageError
-from layerline.hosting.advertising import advertise, look_interval, sockets_for
-from layerline.hosting.ending import LastResort, told_by_signals
-from layerline.hosting.listening import ANY_IPV4, Listening, listen
+from layerline.hosting.adverts import advertise, look_interval, sockets_for
+from layerline.hosting.end_signals import LastResort, told_by_signals
+from layerline.hosting.ports import ANY_IPV4, Listening, listen
 from layerline.mdns import MAX_ADDRESSES
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import node_pb2_grpc

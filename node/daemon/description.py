@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from layerline.facts import NodeFacts
-from layerline.hosting.listening import Listening
+from layerline.hosting.ports import Listening
 from layerline.mdns import MAX_TXT_BYTES, Advert
 from layerline.version import WIRE_VERSION, __version__
 from node.daemon.devices.readings import device_summary

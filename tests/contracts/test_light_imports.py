@@ -38,7 +38,7 @@ def test_help_loads_neither_grpc_nor_anything_that_serves(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["node.daemon.daemon", "coordinator.embedded", "layerline.cli.prompting", "layerline.cli.chatting"]
+    "module", ["node.daemon.daemon", "coordinator.embedded", "layerline.cli.prompt", "layerline.cli.chat"]
 )
 def test_daemon_coordinator_and_command_load_no_torch(module: str) -> None:
     assert loaded_by(f"import {module}") & {"torch", "transformers"} == set()

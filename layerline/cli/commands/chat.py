@@ -32,7 +32,7 @@ Examples:
 
 
 def _run(model: str, **given: Any) -> None:
-    from layerline.cli.chatting import run_chat  # noqa: PLC0415 - help must not load the client
+    from layerline.cli.chat import run_chat  # noqa: PLC0415 - help must not load the client
 
     run_chat(given["system"], generate_options_of(given), finding_of(given), plan_request_of(model, given))
 

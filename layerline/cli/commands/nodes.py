@@ -22,7 +22,7 @@ Examples:
 
 
 def _run(json: bool, **given: Any) -> None:
-    from layerline.cli.looking import run_nodes  # noqa: PLC0415 - help must not load the client
+    from layerline.cli.overview import run_nodes  # noqa: PLC0415 - help must not load the client
 
     run_nodes(finding_of(given), as_json=json)
 

@@ -23,7 +23,7 @@ Examples:
 
 
 def _run(ref: str, json: bool, **given: Any) -> None:
-    from layerline.cli.looking import run_plan  # noqa: PLC0415 - help must not load the client
+    from layerline.cli.overview import run_plan  # noqa: PLC0415 - help must not load the client
 
     run_plan(finding_of(given), plan_request_of(ref, given), as_json=json)
 

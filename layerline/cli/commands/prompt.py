@@ -33,7 +33,7 @@ Examples:
 
 
 def _run(text: str, model: str, **given: Any) -> None:
-    from layerline.cli.prompting import Prompt, run_prompt  # noqa: PLC0415 - help must not load the client
+    from layerline.cli.prompt import Prompt, run_prompt  # noqa: PLC0415 - help must not load the client
 
     prompt = Prompt(
         text=text,

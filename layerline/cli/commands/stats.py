@@ -25,7 +25,7 @@ Examples:
 
 
 def _run(coordinator: str | None, since_start: bool, json: bool, **_: Any) -> None:
-    from layerline.cli.looking import run_stats  # noqa: PLC0415 - help must not load the client
+    from layerline.cli.overview import run_stats  # noqa: PLC0415 - help must not load the client
 
     run_stats(coordinator, since_start=since_start, as_json=json)
 

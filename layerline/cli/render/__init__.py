@@ -1,0 +1,1 @@
+"""Reports as text: sentences, tables, the stats screen and JSON objects. Pure: nouns in, text out."""

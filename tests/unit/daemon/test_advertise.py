@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from layerline.errors import NodeDuplicateError
-from layerline.hosting.advertising import advertise
+from layerline.hosting.adverts import advertise
 from layerline.mdns import Advert
 from layerline.version import WIRE_VERSION
 from node.daemon.registration import Registration

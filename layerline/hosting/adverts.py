@@ -16,7 +16,7 @@ import zeroconf
 from zeroconf import ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
-from layerline.hosting.listening import WILDCARD_HOSTS
+from layerline.hosting.ports import WILDCARD_HOSTS
 from layerline.mdns_sockets import open_zeroconf
 
 LOOK_INTERVAL_S = 3.0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.text.stopping import MAX_STOP_CHARACTERS, StopStrings
+from coordinator.text.stop_strings import MAX_STOP_CHARACTERS, StopStrings
 from layerline.errors import RequestError
 
 LETTERS = st.text("ab", max_size=6)

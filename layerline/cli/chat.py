@@ -11,7 +11,7 @@ from layerline.cli.conversation import HELP, Conversation, command_of, unknown_c
 from layerline.cli.loop_thread import LoopThread, loop_thread
 from layerline.cli.options import Finding
 from layerline.cli.output import AnswerWriter, standard_error
-from layerline.cli.prompting import prepare
+from layerline.cli.prompt import prepare
 from layerline.cli.session import open_session
 from layerline.errors import OverloadedError, RequestError
 from layerline.plan import PlanRequest

@@ -9,8 +9,8 @@ import grpc.aio
 import pytest
 
 from layerline.errors import PortInUseError, UsageError
-from layerline.hosting import listening
-from layerline.hosting.listening import Listening, listen
+from layerline.hosting import ports
+from layerline.hosting.ports import Listening, listen
 from layerline.interfaces import InterfaceAddress
 from layerline.rpc.channels import make_server
 
@@ -49,7 +49,7 @@ def test_the_addresses_are_those_of_the_interfaces_or_the_one_that_was_given(hos
 
 async def test_any_port_of_every_interface(server: grpc.aio.Server):
     found = listen(server, "", [0])
-    assert found.host in listening.WILDCARD_HOSTS
+    assert found.host in ports.WILDCARD_HOSTS
     assert found.port > 0
     assert found.host_text in ("[::]", "0.0.0.0")
 
