@@ -71,7 +71,11 @@ def attention_from_config(
 
 
 def model_from_config(
-    config: ConfigFields, family: str, layers: Sequence[AttentionSpec], context_tokens: int
+    config: ConfigFields,
+    family: str,
+    layers: Sequence[AttentionSpec],
+    context_tokens: int,
+    norm_epsilon: float = 1e-6,
 ) -> ModelSpec:
     """The model whose layers have that attention, and all the same feed-forward."""
     feed_forward = FeedForwardSpec(intermediate=config.integer("intermediate_size"))
@@ -81,7 +85,7 @@ def model_from_config(
         hidden=config.integer("hidden_size"),
         vocabulary=config.integer("vocab_size"),
         context_tokens=context_tokens,
-        norm_epsilon=config.positive("rms_norm_eps", 1e-6),
+        norm_epsilon=config.positive("rms_norm_eps", norm_epsilon),
         tied_output=config.flag("tie_word_embeddings", False),
     )
 

@@ -6,7 +6,7 @@ Most families have these under the same names. One that has not gives rules of i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from layerline.models.spec import LayerSpec, ModelSpec
@@ -66,6 +66,22 @@ def with_rope_pairs(rules: Sequence[TensorRule], *names: str) -> tuple[TensorRul
         dataclasses.replace(rule, gguf=dataclasses.replace(rule.gguf, rope_pairs=True)) if rule.name in marked else rule
         for rule in rules
     )
+
+
+def stacked(
+    rules: Sequence[TensorRule], safetensors: str, gguf: str, after: Mapping[str, tuple[str, ...]]
+) -> tuple[TensorRule, ...]:
+    """The same rules, the tensors of a layer that `after` names lying in one, each below rows of these sides."""
+    one = layer_rule("", safetensors, gguf)
+
+    def placed(rule: TensorRule) -> TensorRule:
+        sides = after.get(rule.name.rpartition(".")[2])
+        if sides is None:
+            return rule
+        safetensors, gguf = (dataclasses.replace(place, after=sides) for place in (one.safetensors, one.gguf))
+        return dataclasses.replace(rule, safetensors=safetensors, gguf=gguf)
+
+    return tuple(placed(rule) for rule in rules)
 
 
 ENDS = (

@@ -12,6 +12,7 @@ from pathlib import Path
 from layerline.models.layout import EMBEDDING, OUTPUT, by_canonical_names
 from layerline.models.spec import ModelSpec
 from layerline.models.tensor_table import StoredTensor
+from layerline.models.unreadable import open_model_file
 
 READ_BYTES = 4 << 20
 NOTE = (
@@ -39,7 +40,7 @@ def _are_equal(a: StoredTensor, b: StoredTensor, folder: Path) -> bool:
 
 
 def _blocks(tensor: StoredTensor, folder: Path) -> Iterator[bytes]:
-    with open(folder / tensor.file, "rb", buffering=0) as file:
+    with open_model_file(folder / tensor.file) as file:
         for offset in range(tensor.offset, tensor.end, READ_BYTES):
             file.seek(offset)
             yield file.read(min(READ_BYTES, tensor.end - offset))

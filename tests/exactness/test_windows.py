@@ -30,6 +30,7 @@ TOKENS = [int(token) for token in np.random.default_rng(5).integers(3, 260, 60)]
 QWEN2 = {"use_sliding_window": True, "sliding_window": WINDOW}
 MODELS = {
     "mistral": (TinyModel(family="mistral", layers=4), {"sliding_window": WINDOW}),
+    "phi3": (TinyModel(family="phi3", layers=4), {"sliding_window": WINDOW}),
     "mistral without": (TinyModel(family="mistral", layers=4), {"sliding_window": None}),
     "qwen2 from layer 2": (TinyModel(family="qwen2", layers=4), {**QWEN2, "max_window_layers": 2}),
     "qwen2 everywhere": (TinyModel(family="qwen2", layers=4), {**QWEN2, "max_window_layers": 0}),

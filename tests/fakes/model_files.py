@@ -40,6 +40,8 @@ _CONTAINER_NAMES = {
     "v": ("self_attn.v_proj.weight", "attn_v.weight"),
     "v_bias": ("self_attn.v_proj.bias", "attn_v.bias"),
     "attention_output": ("self_attn.o_proj.weight", "attn_output.weight"),
+    "qkv": ("self_attn.qkv_proj.weight", "attn_qkv.weight"),
+    "gate_up": ("mlp.gate_up_proj.weight", "ffn_up.weight"),
     "ffn_norm": ("post_attention_layernorm.weight", "ffn_norm.weight"),
     "gate": ("mlp.gate_proj.weight", "ffn_gate.weight"),
     "up": ("mlp.up_proj.weight", "ffn_up.weight"),
@@ -119,6 +121,7 @@ class TinyModel:
             "torch_dtype": "float32",
             "bos_token_id": 1,
             "eos_token_id": 2,
+            "pad_token_id": 0,
         }
 
     def metadata(self) -> dict[str, object]:
@@ -189,7 +192,8 @@ def write_gguf(
     for key, value in {**model.metadata(), **tokenizer_metadata(), **(metadata or {})}.items():
         if value is not None:
             _add(writer, key, value)
-    stored = {stored_name(name, "gguf"): _gguf_rows(model, name, rows) for name, rows in model.weights().items()}
+    rows_of = {name: _gguf_rows(model, name, rows) for name, rows in model.weights().items()}
+    stored = {stored_name(name, "gguf"): rows for name, rows in _stacked(model, rows_of).items()}
     for name, numbers in {**stored, **(tensors or {})}.items():
         if numbers is not None:
             kind = gguf.GGMLQuantizationType["F32" if numbers.ndim == 1 else storage]
@@ -228,7 +232,8 @@ def write_folder(
 ) -> Path:
     """Writes the model as a folder; `config` and `tensors` (by stored name) replace or add, a None takes away."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {stored_name(name, "safetensors"): rows.astype(dtype) for name, rows in model.weights().items()}
+    stacked = _stacked(model, model.weights())
+    weights = {stored_name(name, "safetensors"): rows.astype(dtype) for name, rows in stacked.items()}
     stored = {name: rows for name, rows in {**weights, **(tensors or {})}.items() if rows is not None}
     _write_shards(folder, stored, shards)
     settings = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE}
@@ -254,6 +259,16 @@ def _write_shards(folder: Path, stored: Mapping[str, NDArray[np.generic]], shard
     for file in set(weight_map.values()):
         save_file({name: stored[name] for name in stored if weight_map[name] == file}, folder / file)
     write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
+
+
+def _stacked(model: TinyModel, weights: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """The tensors as the family stores them."""
+    stored = dict(weights)
+    for n in range(model.layers):
+        for name, parts in TRAITS[model.family].stacks.items():
+            rows = [stored.pop(f"layers.{n}.{part}") for part in parts]
+            stored[f"layers.{n}.{name}"] = np.concatenate(rows)
+    return stored
 
 
 def _gguf_rows(model: TinyModel, name: str, rows: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -18,6 +18,7 @@ from tests.fakes.model_files import EPSILON, ROPE_THETA, TinyModel, stored_name,
 
 LLAMA = TinyModel()
 QWEN2 = TinyModel(family="qwen2", tied_output=False)
+PHI3 = TinyModel(family="phi3")
 MISTRAL = TinyModel(family="mistral")
 QWEN2_WINDOW = {"use_sliding_window": True, "sliding_window": 16}
 LLAMA3_SCALING = {
@@ -126,10 +127,12 @@ def test_rotary_divisors_of_another_scaling_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "config", "feature"),
     [
-        (LLAMA, {"model_type": "mamba"}, "'mamba'.*llama, mistral, qwen2"),
+        (LLAMA, {"model_type": "mamba"}, "'mamba', which layerline does not know.*llama, "),
         (LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope scaling 'yarn'"),
         (LLAMA, {"attention_bias": True}, "attention_bias"),
         (LLAMA, {"mlp_bias": True}, "mlp_bias"),
+        (PHI3, {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "rope scaling 'longrope'"),
+        (PHI3, {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope scaling 'linear' of a phi3 model"),
         (LLAMA, {"hidden_act": "gelu"}, "hidden_act 'gelu'"),
         (LLAMA, {"sliding_window": 16}, "sliding window"),
         (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
@@ -203,8 +206,8 @@ def test_a_window_in_a_gguf_is_that_of_every_layer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "feature"),
     [
-        ({"general.architecture": "mamba"}, "'mamba'.*llama, qwen2"),
-        ({"general.architecture": "mistral"}, "'mistral'.*llama, qwen2"),
+        ({"general.architecture": "mamba"}, "'mamba', which layerline does not know.*llama, "),
+        ({"general.architecture": "mistral"}, "'mistral', which layerline does not know.*llama, "),
         ({"llama.rope.scaling.type": "yarn"}, "rope scaling 'yarn'"),
         ({"llama.expert_count": 8}, "mixture of experts"),
         ({"llama.attention.head_count_kv": [1, 2]}, "from layer to layer"),
@@ -328,7 +331,9 @@ def test_key_value_heads_where_they_are_not_said(tmp_path: Path, missing: str, m
     assert read_headers(folder).spec.layer(0).attention.kv_heads == wanted
 
 
-@pytest.mark.parametrize(("family", "context_tokens"), [("llama", 2048), ("mistral", 131072), ("qwen2", 32768)])
+@pytest.mark.parametrize(
+    ("family", "context_tokens"), [("llama", 2048), ("mistral", 131072), ("qwen2", 32768)]
+)
 def test_the_context_where_it_is_not_said(tmp_path: Path, family: str, context_tokens: int) -> None:
     folder, model = tmp_path, TinyModel(family=family)
     config = model.config()

@@ -1,0 +1,54 @@
+"""Phi-3 with plain rotation: Llama that stores queries, keys and values in one matrix, and gate and up in another."""
+
+from dataclasses import replace
+
+from layerline.models.config_fields import (
+    ConfigFields,
+    attention_from_config,
+    check_config,
+    even_head_dim,
+    layer_count,
+    model_from_config,
+    unsupported,
+    window_from_config,
+)
+from layerline.models.config_rope import rope_from_config
+from layerline.models.family import Family
+from layerline.models.gguf_fields import GgufModel, attention_from_gguf, check_gguf, model_from_gguf, window_from_gguf
+from layerline.models.spec import LayerSpec, ModelSpec
+from layerline.models.tensor_rules import FEED_FORWARD, KEYS, QUERIES, TensorRule, decoder_tensors, stacked
+
+NAME = "phi3"
+
+
+def from_config(config: ConfigFields) -> ModelSpec:
+    check_config(config)
+    context_tokens, heads = config.integer("max_position_embeddings", 4096), config.integer("num_attention_heads")
+    rope = rope_from_config(config, context_tokens)
+    if rope.scaling != "none":
+        raise unsupported(config, f"rope scaling {rope.scaling!r} of a {NAME} model")
+    attention = attention_from_config(
+        config,
+        kv_heads=config.nullable_integer("num_key_value_heads", missing=heads, null=heads),
+        head_dim=config.integer("head_dim", even_head_dim(config)),
+        rope=rope,
+    )
+    window_tokens = window_from_config(config, context_tokens) if config.has("sliding_window") else 0
+    layers = [replace(attention, window_tokens=window_tokens)] * layer_count(config)
+    return model_from_config(config, NAME, layers, context_tokens, norm_epsilon=1e-5)
+
+
+def from_gguf(gguf: GgufModel) -> ModelSpec:
+    check_gguf(gguf)
+    return model_from_gguf(gguf, NAME, attention_from_gguf(gguf, window_tokens=window_from_gguf(gguf)))
+
+
+def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
+    sides = {"q": (), "k": (QUERIES,), "v": (QUERIES, KEYS)}
+    rules = stacked(decoder_tensors(layer), "self_attn.qkv_proj.weight", "attn_qkv.weight", sides)
+    return stacked(rules, "mlp.gate_up_proj.weight", "ffn_up.weight", {"gate": (), "up": (FEED_FORWARD,)})
+
+
+FAMILY = Family(
+    model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf, layer_tensors=layer_tensors
+)
