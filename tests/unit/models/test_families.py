@@ -1,5 +1,6 @@
 """From config.json and GGUF metadata to specs; what a spec cannot express is refused by name."""
 
+import math
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +14,9 @@ from layerline.models import families
 from layerline.models.headers import read_headers
 from layerline.models.known_families import family_of_gguf, known_families
 from layerline.models.rope_factors import llama3_factors
+from layerline.models.sizes import stage_weights_bytes
 from layerline.models.spec import ModelSpec, RopeSpec
+from tests.fakes.family_traits import TRAITS
 from tests.fakes.model_files import EPSILON, ROPE_THETA, TinyModel, stored_name, write_folder, write_gguf, write_json
 
 LLAMA = TinyModel()
@@ -331,9 +334,7 @@ def test_key_value_heads_where_they_are_not_said(tmp_path: Path, missing: str, m
     assert read_headers(folder).spec.layer(0).attention.kv_heads == wanted
 
 
-@pytest.mark.parametrize(
-    ("family", "context_tokens"), [("llama", 2048), ("mistral", 131072), ("qwen2", 32768)]
-)
+@pytest.mark.parametrize(("family", "context_tokens"), [("llama", 2048), ("mistral", 131072), ("qwen2", 32768)])
 def test_the_context_where_it_is_not_said(tmp_path: Path, family: str, context_tokens: int) -> None:
     folder, model = tmp_path, TinyModel(family=family)
     config = model.config()
@@ -362,3 +363,12 @@ def test_a_folder_without_a_tokenizer_json_is_told_what_to_do(tmp_path: Path) ->
     with pytest.raises(ModelCorruptError, match=r"no tokenizer\.json.* it has tokenizer\.model") as raised:
         read_headers(folder)
     assert "AutoTokenizer" in raised.value.remedy
+
+
+@pytest.mark.parametrize("family", TRAITS)
+def test_the_bytes_of_a_stage_are_those_of_its_tensors(tmp_path: Path, family: str) -> None:
+    headers = read_headers(write_folder(tmp_path, TinyModel(family=family, layers=3, head_dim=24)))
+    numbers = {entry.name: math.prod(entry.shape) for entry in headers.tensors}
+    middle = sum(count for name, count in numbers.items() if name.startswith("layers.1."))
+    assert stage_weights_bytes(headers.spec, 1, 1, "float32") == 4 * middle
+    assert stage_weights_bytes(headers.spec, 0, 2, "float32") == 4 * sum(numbers.values())
