@@ -18,7 +18,16 @@ import platformdirs
 from coordinator.concurrency import all_of
 from coordinator.discovery.members import Member
 from coordinator.node_client import open_model
-from layerline.errors import ModelMismatchError, ModelNotFoundError
+from layerline.errors import (
+    DeadlineError,
+    InternalError,
+    LayerlineError,
+    ModelMismatchError,
+    ModelNotFoundError,
+    NodeError,
+    OverloadedError,
+    WireError,
+)
 from layerline.facts import NodeFacts
 from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
@@ -40,6 +49,7 @@ class FoundModel:
 async def find_model(reference: str, members: Sequence[Member], on_progress: OnProgress) -> FoundModel:
     """The model that `reference` means, on those of the usable `members` that have it.
 
+    A node that answers nonsense, comes no further or is lost meanwhile is left out, with the reason in the notes.
     `on_progress(node, done_bytes, total_bytes)` while files that were never seen are indexed; the node is "" for
     this machine. Raises ModelNotFoundError, ModelMismatchError, and what a node says of its files.
     """
@@ -50,14 +60,26 @@ async def find_model(reference: str, members: Sequence[Member], on_progress: OnP
     if not having:
         raise _not_found(name, members, is_path=is_path)
     own = await _own_card(path, name, on_progress) if is_path else None
-    cards = await all_of(_card(member, listed, on_progress) for member, listed in having)
-    reference_card, reference_owner = (own, "this machine") if own else (cards[0], f"node {having[0][0].name}")
-    for (member, _), card in zip(having, cards, strict=True):
+    answers = await all_of(_card(member, listed, on_progress) for member, listed in having)
+    cards = [(member, card) for (member, _), card in zip(having, answers, strict=True) if isinstance(card, ModelCard)]
+    failed = {
+        member.name: error
+        for (member, _), error in zip(having, answers, strict=True)
+        if not isinstance(error, ModelCard)
+    }
+    if not cards:
+        raise next(iter(failed.values()))
+    reference_card, reference_owner = (own, "this machine") if own else (cards[0][1], f"node {cards[0][0].name}")
+    for member, card in cards:
         _require_same(reference_card, reference_owner, card, member.name)
     without = [member for member in members if all(member is not other for other, _ in having)]
-    notes = tuple(f"Node {member.name} is left out: it has no model {name} in its models folder." for member in without)
-    nodes = tuple(member.facts for member, _ in having if member.facts)
-    return FoundModel(card=cards[0], nodes=nodes, notes=(*cards[0].notes, *notes))
+    notes = (
+        *cards[0][1].notes,
+        *(f"Node {member.name} is left out: it has no model {name} in its models folder." for member in without),
+        *(f"Node {node} is left out: {error.message}" for node, error in failed.items()),
+    )
+    nodes = tuple(member.facts for member, _ in cards if member.facts)
+    return FoundModel(card=cards[0][1], nodes=nodes, notes=notes)
 
 
 async def _own_card(path: Path, name: str, on_progress: OnProgress) -> ModelCard:
@@ -70,10 +92,14 @@ async def _own_card(path: Path, name: str, on_progress: OnProgress) -> ModelCard
     return await asyncio.to_thread(cache.card, path, name, progressed)
 
 
-async def _card(member: Member, listed: str, on_progress: OnProgress) -> ModelCard:
-    return await open_model(
-        member.address, member.name, listed, lambda done, total: on_progress(member.name, done, total)
-    )
+async def _card(member: Member, listed: str, on_progress: OnProgress) -> ModelCard | LayerlineError:
+    """The member's card, or what it failed with that is its own matter; what it says of the files is raised."""
+    try:
+        return await open_model(
+            member.address, member.name, listed, lambda done, total: on_progress(member.name, done, total)
+        )
+    except (NodeError, WireError, DeadlineError, InternalError, OverloadedError) as error:
+        return error
 
 
 def _listed_name(member: Member, name: str) -> str | None:

@@ -1,12 +1,18 @@
-"""Questions to a node that need no hold: what it is, and the card of a model it has."""
+"""Questions to a node that need no hold: what it is, and the card of a model it has.
+
+Nothing that a node answers is used before it is checked; what is not valid is an error that names the node.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import grpc.aio
 
-from layerline.errors import ModelCorruptError, NodeLostError, NodeUnreachableError
+from layerline.addresses import is_loopback, require_peer_address, split_address
+from layerline.errors import DeadlineError, NodeLostError, NodeUnreachableError, ProtocolError
 from layerline.facts import NodeFacts
 from layerline.models.card import MAX_CARD_BYTES, ModelCard
 from layerline.rpc.channels import open_channel
@@ -17,6 +23,7 @@ from layerline.version import WIRE_VERSION
 
 DESCRIBE_DEADLINE_S = 2.0
 OPEN_MODEL_DEADLINE_S = 900.0  # a large file is hashed once, at the speed of its disk
+NO_GROWTH_DEADLINE_S = 30.0  # how long that may come no further
 
 
 async def describe(address: str) -> NodeFacts:
@@ -25,34 +32,75 @@ async def describe(address: str) -> NodeFacts:
         stub = node_pb2_grpc.NodeStub(channel)
         request = node_pb2.DescribeRequest(wire_version=WIRE_VERSION)
         try:
-            return from_message(NodeFacts, await stub.Describe(request, timeout=DESCRIBE_DEADLINE_S))
+            facts = from_message(NodeFacts, await stub.Describe(request, timeout=DESCRIBE_DEADLINE_S))
         except grpc.aio.AioRpcError as failure:
             error = error_from_rpc(failure, peer=address)
             if isinstance(error, NodeLostError):
                 raise NodeUnreachableError(f"{address}: {connection_failure(failure.details())}") from None
             raise error from None
+    return replace(facts, addresses=tuple(told for told in facts.addresses if _may_be_dialled(told, address)))
 
 
-async def open_model(address: str, node: str, model: str, on_progress: Callable[[int, int], None]) -> ModelCard:
+def _may_be_dialled(told: str, asked: str) -> bool:
+    """Whether an address in the facts of a node that was asked at another may be dialled; a name may not."""
+    try:
+        require_peer_address(told, loopback=_is_here(asked))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_here(address: str) -> bool:
+    host, _ = split_address(address)
+    try:
+        return is_loopback(host)
+    except ValueError:
+        return host == "localhost"
+
+
+async def open_model(
+    address: str,
+    node: str,
+    model: str,
+    on_progress: Callable[[int, int], None],
+    *,
+    no_growth_s: float = NO_GROWTH_DEADLINE_S,
+) -> ModelCard:
     """The card of `model` on a node; `on_progress(done_bytes, total_bytes)` while its files are indexed.
 
-    Raises what the node says of the files (not found, corrupt, unsupported), with the node named.
+    Raises what the node says of the files (not found, corrupt, unsupported), DeadlineError if it comes no further for
+    `no_growth_s`, and ProtocolError for what is no card; all with the node named.
     """
-    card = bytearray()
+    card = await _card_bytes(address, node, model, on_progress, no_growth_s)
+    try:
+        return ModelCard.from_bytes(bytes(card))
+    except ValueError as error:
+        raise ProtocolError(f"Node {node} sent a card of model {model} that is {error}.", node=node) from None
+
+
+async def _card_bytes(
+    address: str, node: str, model: str, on_progress: Callable[[int, int], None], no_growth_s: float
+) -> bytearray:
+    card, most_bytes, clock = bytearray(), -1, asyncio.get_running_loop().time
     async with open_channel(address) as channel:
         call = node_pb2_grpc.NodeStub(channel).OpenModel(
             node_pb2.OpenModelRequest(model=model), timeout=OPEN_MODEL_DEADLINE_S
         )
         try:
-            async for event in call:
-                if event.HasField("progress"):
-                    on_progress(event.progress.done_bytes, event.progress.total_bytes)
-                card += event.card_chunk
-                if len(card) > MAX_CARD_BYTES:
-                    raise ModelCorruptError(f"The card of model {model} on node {node} is too large.", node=node)
+            async with asyncio.timeout(no_growth_s) as deadline:
+                async for event in call:
+                    if event.HasField("progress"):
+                        on_progress(event.progress.done_bytes, event.progress.total_bytes)
+                    grown = len(event.card_chunk) > 0 or event.progress.done_bytes > most_bytes
+                    if grown:  # a number that is repeated, or goes up and down, is no progress
+                        most_bytes = max(most_bytes, event.progress.done_bytes)
+                        deadline.reschedule(clock() + no_growth_s)
+                    card += event.card_chunk
+                    if len(card) > MAX_CARD_BYTES:
+                        raise ProtocolError(f"The card of model {model} on node {node} is too large.", node=node)
+        except TimeoutError:
+            message = f"Node {node} came no further with the files of model {model} for {no_growth_s:g} s."
+            raise DeadlineError(message, node=node, remedy="Look at its log and its disk.") from None
         except grpc.aio.AioRpcError as failure:
             raise error_from_rpc(failure, peer=f"node {node} at {address}", node=node) from None
-    try:
-        return ModelCard.from_bytes(bytes(card))
-    except ValueError as error:
-        raise ModelCorruptError(f"Node {node} sent a card of model {model} that is {error}.", node=node) from None
+    return card

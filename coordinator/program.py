@@ -17,7 +17,7 @@ from layerline.errors import LayerlineError
 from layerline.hosting.adverts import advertise, look_interval, register_renamed, sockets_for
 from layerline.hosting.end_signals import LastResort, told_by_signals
 from layerline.hosting.ports import Listening, listen
-from layerline.mdns import MAX_ADDRESSES, CoordinatorAdvert
+from layerline.mdns import CoordinatorAdvert
 from layerline.plan import PlanRequest
 from layerline.reports import Announcement, Planned, PlanReport, PrepareEvent, Ready
 from layerline.rpc.channels import make_server
@@ -121,7 +121,7 @@ async def _advertise(settings: CoordinatorSettings, coordinator: Coordinator, li
             name=settings.name,
             model=coordinator.facts().model,
             wire_version=WIRE_VERSION,
-            addresses=listening.addresses()[:MAX_ADDRESSES],
+            addresses=listening.addresses(),
         )
 
     await advertise(

@@ -12,6 +12,7 @@ import ipaddress
 from layerline.checks import require
 
 MAX_ADDRESS_LENGTH = 280
+MAX_ADDRESSES = 64  # of one machine
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # Clouds give a machine's secrets to whoever asks there: never to be dialled for somebody else.

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 MAX_NAME_LENGTH = 256
+MAX_TEXT_LENGTH = 4_096  # as long as a path may be
 
 
 def require(condition: bool, message: str) -> None:
     """Raises ValueError with `message` unless `condition` holds."""
     if not condition:
         raise ValueError(message)
+
+
+def require_text(value: str, what: str) -> None:
+    """Raises ValueError unless `value` is a text of at most `MAX_TEXT_LENGTH` letters."""
+    require(len(value) <= MAX_TEXT_LENGTH, f"{what} is longer than {MAX_TEXT_LENGTH} letters")
 
 
 def require_name(value: str, what: str) -> None:

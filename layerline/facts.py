@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from layerline.checks import require, require_name, require_one_of
+from layerline.addresses import MAX_ADDRESSES, split_address
+from layerline.checks import require, require_name, require_one_of, require_text
 from layerline.plan import MAX_DEVICES, StageSpec
 
 NODE_STATES = ("starting", "ready", "draining")
 DEVICE_KINDS = ("cpu", "cuda", "mps")
 ALL_REDUCE_BYTES = 8192  # what an all-reduce is timed with: one row of 4,096 numbers in bfloat16
 MAX_ALL_REDUCE_US = 1e9
+MAX_MODELS = 4_096
+MAX_THREADS = 1 << 16
+MOST_BYTES = 1 << 56  # far over any machine's memory or disk, and a number that every wire and float can have
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +38,10 @@ class DeviceFacts:
     def __post_init__(self) -> None:
         require_name(self.device, "device")
         require_one_of(self.kind, DEVICE_KINDS, "device kind")
+        require_text(self.name, "device name")
+        require(0 <= self.threads <= MAX_THREADS, f"a device has over {MAX_THREADS} threads")
+        sizes = (self.total_bytes, self.free_bytes, self.budget_bytes)
+        require(all(0 <= size < MOST_BYTES for size in sizes), "a device's memory is no sensible number")
         speeds = (self.matrix_flops_per_s, self.memory_bytes_per_s)
         require(all(speed == 0.0 or 1.0 <= speed < 1e18 for speed in speeds), "a measured speed is no sensible number")
 
@@ -48,6 +56,8 @@ class ModelListing:
 
     def __post_init__(self) -> None:
         require_name(self.name, "model name")
+        require_text(self.digest, "digest of a model")
+        require(0 <= self.size_bytes < MOST_BYTES, "a model's size is no sensible number")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +67,10 @@ class Holder:
     coordinator: str
     address: str
 
+    def __post_init__(self) -> None:
+        require_name(self.coordinator, "name of a coordinator")
+        require_text(self.address, "address of a coordinator")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedStage:
@@ -65,6 +79,10 @@ class LoadedStage:
     spec: StageSpec
     weights_bytes: int
     kv_bytes: int
+
+    def __post_init__(self) -> None:
+        sizes = (self.weights_bytes, self.kv_bytes)
+        require(all(0 <= size < MOST_BYTES for size in sizes), "a loaded stage's memory is no sensible number")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +111,13 @@ class NodeFacts:
         require_name(self.node_id, "node id")
         require_name(self.name, "node name")
         require_one_of(self.state, NODE_STATES, "node state")
+        require_text(self.version, "version")
+        require_text(self.models_folder, "models folder")
+        require(len(self.addresses) <= MAX_ADDRESSES, f"more than {MAX_ADDRESSES} addresses")
+        for address in self.addresses:
+            split_address(address)
+        require(len(self.models) <= MAX_MODELS, f"more than {MAX_MODELS} models")
+        require(len(self.loaded) <= MAX_DEVICES, f"more than {MAX_DEVICES} loaded stages")
         names = [device.device for device in self.devices]
         require(len(set(names)) == len(names), "a device is named twice")
         require(len(names) <= MAX_DEVICES, f"more than {MAX_DEVICES} devices")

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 from zeroconf import ServiceInfo
 
-from layerline.addresses import ip_of, is_loopback, join_address, require_peer_host, split_address
+from layerline.addresses import MAX_ADDRESSES, ip_of, is_loopback, join_address, require_peer_host, split_address
 from layerline.checks import require
 from layerline.interfaces import reach_rank
 
 SERVICE_TYPE = "_layerline._tcp.local."
 COORDINATOR_TYPE = "_layerline-coord._tcp.local."
 MAX_TXT_BYTES = 200  # of one value; with its key it must fit the 255 bytes of a TXT string
-MAX_ADDRESSES = 64
 MAX_LABEL_BYTES = 40  # a DNS label has at most 63, and the host's label has this one and more in it
 
 _NODE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import grpc.aio
 
-from layerline.addresses import join_address
+from layerline.addresses import MAX_ADDRESSES, join_address
 from layerline.errors import PortInUseError, UsageError
 from layerline.interfaces import InterfaceAddress, advertised_hosts, usable_addresses
 
@@ -38,13 +38,13 @@ class Listening:
         return next(iter(self.addresses()), join_address(self.host, self.port))
 
     def addresses(self, interfaces: Iterable[InterfaceAddress] | None = None) -> tuple[str, ...]:
-        """host:port of every way to this program, by what the interfaces have now."""
+        """host:port of every way to this program, by what the interfaces have now; the best, where they are many."""
         found = tuple(usable_addresses() if interfaces is None else interfaces)
         if self.host not in WILDCARD_HOSTS:
             return (join_address(self.host, self.port),)
         if self.host == ANY_IPV4:
             found = tuple(address for address in found if ":" not in address.host)
-        return tuple(join_address(host, self.port) for host in advertised_hosts(found))
+        return tuple(join_address(host, self.port) for host in advertised_hosts(found)[:MAX_ADDRESSES])
 
 
 def listen(server: grpc.aio.Server, host: str, ports: Sequence[int]) -> Listening:

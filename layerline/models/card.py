@@ -18,8 +18,9 @@ from typing import Any
 import msgpack
 
 from layerline.checks import require, require_name, require_one_of
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, RopeSpec
-from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry, stored_tensors
+from layerline.models.spec import ModelSpec
+from layerline.models.tensor_table import MOST_BYTES, RowRange, StoredTensor, TensorEntry, stored_tensors
+from layerline.plain import noun_of
 
 CARD_VERSION = 3
 MAX_CARD_BYTES = 256 << 20
@@ -54,6 +55,8 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         require_name(self.name, "model name")
+        require_name(self.digest, "digest")
+        require(0 <= self.size_bytes < MOST_BYTES, "size_bytes is out of range")
         require_one_of(self.container, ("gguf", "safetensors"), "container")
         sayable = all(note.isprintable() and len(note) <= MAX_NOTE_LETTERS for note in self.notes)
         require(len(self.notes) <= MAX_NOTES and sayable, "notes that cannot be shown")
@@ -75,33 +78,39 @@ class ModelCard:
         """The card in `data`; ValueError if it is not one."""
         require(len(data) <= MAX_CARD_BYTES, "model card too large")
         try:
-            fields: dict[str, Any] = msgpack.unpackb(data)
-            require(fields.pop("card_version") == CARD_VERSION, "model card of another version")
-            tensors = _entries(fields.pop("stored"), fields.pop("tensors"))
-            tokenizer = fields.pop("tokenizer")
-            tokenizer["eos_ids"] = tuple(tokenizer["eos_ids"])
-            return cls(
-                spec=_spec(fields.pop("spec")),
-                tensors=tensors,
-                tokenizer=TokenizerCard(**tokenizer),
-                notes=tuple(fields.pop("notes")),
-                **fields,
-            )
-        except (KeyError, TypeError, AttributeError, ValueError, msgpack.UnpackException) as error:
+            fields = msgpack.unpackb(data)
+            require(isinstance(fields, dict), "it is not a table")
+            require(fields.pop("card_version", None) == CARD_VERSION, "model card of another version")
+            packed = noun_of(_PackedCard, fields)
+            kept = {field.name: getattr(packed, field.name) for field in dataclasses.fields(cls)}
+            return cls(**{**kept, "tensors": _entries(packed)})
+        except (TypeError, ValueError, RecursionError, msgpack.UnpackException) as error:
             raise ValueError(f"not a model card: {error}") from error
 
 
-def _spec(spec: dict[str, Any]) -> ModelSpec:
-    kinds = tuple(
-        LayerSpec(attention=_attention(kind["attention"]), feed_forward=FeedForwardSpec(**kind["feed_forward"]))
-        for kind in spec.pop("kinds")
-    )
-    return ModelSpec(kinds=kinds, layer_kinds=tuple(spec.pop("layer_kinds")), **spec)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PackedEntry:
+    """A tensor of the model; of each of its ranges the number of the stored tensor, the first row, and how many."""
+
+    name: str
+    shape: tuple[int, ...]
+    rope_pairs: int
+    ranges: tuple[tuple[int, ...], ...]
 
 
-def _attention(attention: dict[str, Any]) -> AttentionSpec:
-    rope = attention.pop("rope")
-    return AttentionSpec(rope=None if rope is None else RopeSpec(**rope), **attention)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PackedCard:
+    """A card as it travels: each stored tensor is said once."""
+
+    name: str
+    digest: str
+    container: str
+    size_bytes: int
+    spec: ModelSpec
+    stored: tuple[StoredTensor, ...]
+    tensors: tuple[_PackedEntry, ...]
+    tokenizer: TokenizerCard
+    notes: tuple[str, ...]
 
 
 def _table_fields(entries: tuple[TensorEntry, ...]) -> dict[str, Any]:
@@ -120,17 +129,19 @@ def _table_fields(entries: tuple[TensorEntry, ...]) -> dict[str, Any]:
     return {"stored": [dataclasses.asdict(tensor) for tensor in stored], "tensors": tensors}
 
 
-def _entries(stored: list[dict[str, Any]], tensors: list[dict[str, Any]]) -> tuple[TensorEntry, ...]:
-    table = dict(enumerate(StoredTensor(**{**tensor, "shape": tuple(tensor["shape"])}) for tensor in stored))
+def _entries(packed: _PackedCard) -> tuple[TensorEntry, ...]:
     return tuple(
         TensorEntry(
-            name=entry["name"],
-            shape=tuple(entry["shape"]),
-            rope_pairs=entry["rope_pairs"],
-            ranges=tuple(
-                RowRange(tensor=table[number], first_row=first_row, rows=rows)
-                for number, first_row, rows in entry["ranges"]
-            ),
+            name=entry.name,
+            shape=entry.shape,
+            rope_pairs=entry.rope_pairs,
+            ranges=tuple(_range(packed.stored, part) for part in entry.ranges),
         )
-        for entry in tensors
+        for entry in packed.tensors
     )
+
+
+def _range(stored: tuple[StoredTensor, ...], part: tuple[int, ...]) -> RowRange:
+    require(len(part) == 3 and 0 <= part[0] < len(stored), "a range of rows is of no stored tensor")
+    number, first_row, rows = part
+    return RowRange(tensor=stored[number], first_row=first_row, rows=rows)

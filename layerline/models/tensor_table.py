@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from layerline.checks import require
 
+MOST_BYTES = 1 << 56  # far over any disk, and a number that every wire and float can have
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredTensor:
@@ -23,6 +25,10 @@ class StoredTensor:
     offset: int
     nbytes: int
     sha256: str = ""  # of its bytes, once they have been read
+
+    def __post_init__(self) -> None:
+        require(all(0 <= side < MOST_BYTES for side in self.shape), "shape is out of range")
+        require(0 <= self.offset < MOST_BYTES and 0 <= self.nbytes < MOST_BYTES, "offset or nbytes is out of range")
 
     @property
     def end(self) -> int:

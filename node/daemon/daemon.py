@@ -21,7 +21,6 @@ from layerline.errors import LayerlineError, PortInUseError, UsageError
 from layerline.hosting.adverts import advertise, look_interval, sockets_for
 from layerline.hosting.end_signals import LastResort, told_by_signals
 from layerline.hosting.ports import ANY_IPV4, Listening, listen
-from layerline.mdns import MAX_ADDRESSES
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import node_pb2_grpc
 from node.daemon.child import python_module
@@ -201,7 +200,7 @@ async def _measure(watch: DeviceWatch, keeper: StageKeeper) -> None:
 async def _advertise(parts: _Parts, listening: Listening) -> None:
     address = next(iter(listening.addresses()), "HOST:PORT")
     await advertise(
-        lambda: parts.description.advert(listening.addresses()[:MAX_ADDRESSES]),
+        lambda: parts.description.advert(listening.addresses()),
         Registration().register,
         instead=f"Give coordinators --node {address}.",
         open_sockets=sockets_for(listening.host),

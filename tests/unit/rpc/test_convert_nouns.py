@@ -58,6 +58,8 @@ CHOSEN = {
     (facts.DeviceFacts, "kind"): st.sampled_from(facts.DEVICE_KINDS),
     (facts.DeviceFacts, "matrix_flops_per_s"): SPEEDS,
     (facts.DeviceFacts, "memory_bytes_per_s"): SPEEDS,
+    (facts.DeviceFacts, "threads"): st.integers(0, facts.MAX_THREADS),
+    (facts.NodeFacts, "addresses"): st.lists(st.sampled_from(["10.0.0.2:7070", "[fe80::1%eth0]:7070"])).map(tuple),
     (facts.NodeFacts, "all_reduce_us"): st.floats(0, facts.MAX_ALL_REDUCE_US),
 }
 MESSAGES: dict[type, type[Message]] = {
