@@ -15,6 +15,7 @@ from coordinator.stats.exposition import exposition
 from layerline.addresses import split_address
 from layerline.errors import LayerlineError
 from layerline.hosting.adverts import advertise, look_interval, register_renamed, sockets_for
+from layerline.hosting.descriptors import raise_descriptor_limit
 from layerline.hosting.end_signals import LastResort, told_by_signals
 from layerline.hosting.ports import Listening, listen
 from layerline.mdns import CoordinatorAdvert
@@ -37,6 +38,7 @@ def run_coordinator(settings: CoordinatorSettings, request: PlanRequest, host: s
     Raises LayerlineError if it cannot listen, or cannot bring the model up at its start. If the model is lost
     later, it is brought up again as soon as the nodes allow.
     """
+    raise_descriptor_limit()
     last_resort = LastResort(END_DEADLINE_S)
     asyncio.run(_run(settings, request, host, port, last_resort))
     last_resort.call_off()

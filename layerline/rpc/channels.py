@@ -7,14 +7,20 @@ KEEPALIVE_TIME + KEEPALIVE_TIMEOUT seconds, a killed one at once. The third of t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import grpc
 import grpc.aio
+
+from layerline.hosting.descriptors import most_connections
 
 KEEPALIVE_TIME_MS = 3_000
 KEEPALIVE_TIMEOUT_MS = 4_000
 MAX_MESSAGE_BYTES = 8 << 20  # a frame holds at most 6 MiB of tensor; see layerline.frames
 MAX_METADATA_BYTES = 64 << 10
 MAX_CONCURRENT_RPCS = 1_024
+MAX_IDLE_MS = 5_000
+HANDSHAKE_TIMEOUT_MS = 5_000
 
 Options = list[tuple[str, int]]
 
@@ -42,7 +48,6 @@ SERVER_OPTIONS: Options = [
     *_BOTH_SIDES,
     # Must be under the client's keepalive time, or the server ends the connection with "Too many pings".
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
-    ("grpc.server_handshake_timeout_ms", 5_000),  # a silent client does not hold a place
     ("grpc.so_reuseport", 0),  # a port in use is an error, not a second listener
 ]
 
@@ -57,6 +62,25 @@ def open_blocking_channel(address: str) -> grpc.Channel:
     return grpc.insecure_channel(address, options=CLIENT_OPTIONS)
 
 
-def make_server() -> grpc.aio.Server:
-    """A server with no ports and no services yet."""
-    return grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT_RPCS)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectionBounds:
+    """What connections a server has at most, and how long one that does nothing may stay."""
+
+    most: int
+    idle_ms: int = MAX_IDLE_MS  # without a call; a client's channel connects anew with its next one
+    handshake_ms: int = HANDSHAKE_TIMEOUT_MS  # until it speaks HTTP/2
+
+    @property
+    def options(self) -> Options:
+        """As gRPC has them."""
+        return [
+            ("grpc.max_allowed_incoming_connections", self.most),
+            ("grpc.max_connection_idle_ms", self.idle_ms),
+            ("grpc.server_handshake_timeout_ms", self.handshake_ms),
+        ]
+
+
+def make_server(bounds: ConnectionBounds | None = None) -> grpc.aio.Server:
+    """A server with no ports and no services yet; by default with connections as this process has descriptors for."""
+    bounds = bounds or ConnectionBounds(most=most_connections())
+    return grpc.aio.server(options=[*SERVER_OPTIONS, *bounds.options], maximum_concurrent_rpcs=MAX_CONCURRENT_RPCS)

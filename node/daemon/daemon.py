@@ -19,6 +19,7 @@ import grpc.aio
 
 from layerline.errors import LayerlineError, PortInUseError, UsageError
 from layerline.hosting.adverts import advertise, look_interval, sockets_for
+from layerline.hosting.descriptors import raise_descriptor_limit
 from layerline.hosting.end_signals import LastResort, told_by_signals
 from layerline.hosting.ports import ANY_IPV4, Listening, listen
 from layerline.rpc.channels import make_server
@@ -53,6 +54,7 @@ def run_node(settings: NodeSettings, worker_command: tuple[str, ...] = WORKER_CO
     Raises LayerlineError if the node cannot start or must not go on.
     """
     log_to_standard_error()
+    raise_descriptor_limit()
     last_resort = LastResort(END_DEADLINE_S)
     asyncio.run(_run(settings, worker_command, last_resort))
     last_resort.call_off()

@@ -13,6 +13,7 @@ from layerline.checks import require_name
 from layerline.errors import ProtocolError
 from layerline.facts import NodeFacts
 from layerline.holding import HoldCommand, HoldEvent
+from layerline.rpc.callers import Callers
 from layerline.rpc.convert import from_union, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler
 from layerline.rpc.v1 import node_pb2
@@ -21,6 +22,7 @@ from node.daemon.hold.admission import HoldAdmission
 from node.daemon.stages.model_library import ModelLibrary
 
 CARD_CHUNK_BYTES = 256 << 10
+MAX_CALLS_OF_ONE = 64  # machine
 
 
 class NodeService:
@@ -32,17 +34,24 @@ class NodeService:
         self._describe = describe
         self._library = library
         self._admission = admission
+        self._callers = Callers(MAX_CALLS_OF_ONE)
 
     @unary_handler
-    async def Describe(self, _request: node_pb2.DescribeRequest, _context: Any) -> node_pb2.NodeFacts:
+    async def Describe(self, _request: node_pb2.DescribeRequest, context: Any) -> node_pb2.NodeFacts:
         """Facts for anyone who asks."""
-        return to_message(await self._describe(), node_pb2.NodeFacts)
+        with self._callers.one_more(context.peer()):
+            return to_message(await self._describe(), node_pb2.NodeFacts)
 
     @stream_handler
     async def OpenModel(
-        self, request: node_pb2.OpenModelRequest, _context: Any
+        self, request: node_pb2.OpenModelRequest, context: Any
     ) -> AsyncGenerator[node_pb2.OpenModelEvent, None]:
         """Progress while the model's files are indexed, then its card in chunks."""
+        with self._callers.one_more(context.peer()):
+            async for event in self._open_model(request):
+                yield event
+
+    async def _open_model(self, request: node_pb2.OpenModelRequest) -> AsyncGenerator[node_pb2.OpenModelEvent, None]:
         try:
             require_name(request.model, "model name")
         except ValueError as error:
@@ -64,7 +73,9 @@ class NodeService:
     @unary_handler
     async def Hold(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """One coordinator's hold; the call's context does the reading and writing."""
-        await self._admission.attend(_ContextWire(context), address_of(context.peer()))
+        peer = context.peer()
+        with self._callers.one_more(peer):
+            await self._admission.attend(_ContextWire(context), address_of(peer))
 
 
 class _Meter:

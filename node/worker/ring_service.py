@@ -23,6 +23,7 @@ from layerline.errors import (
     WireVersionError,
 )
 from layerline.frames import Hello, StepResult
+from layerline.rpc.callers import Callers
 from layerline.rpc.convert_frames import frame_from_message, hello_from_message, result_to_message
 from layerline.rpc.links import FrameSender
 from layerline.rpc.status import detail_from_error, unary_handler
@@ -33,6 +34,7 @@ from node.pipe import Place
 from node.worker.ring_stage import RingStage, StageCompute
 
 HELLO_DEADLINE_S = 5.0
+MAX_UNKNOWN_OF_ONE = 8  # machine, of streams that have not said who they are
 RESULT_DEADLINE_S = 60.0  # how long the coordinator may take no result
 LEFT = (grpc.aio.InternalError, grpc.aio.UsageError)  # how gRPC says that the other side of a call has left
 
@@ -117,6 +119,7 @@ class RingService:
         self._node = node
         self._model_digest = model_digest
         self._seat: Seat | None = None
+        self._unknown = Callers(MAX_UNKNOWN_OF_ONE)
 
     async def take_place(self, place: Place) -> str:
         """Takes a place, dialling the next stage if there is one; its address, or "" for the last stage."""
@@ -165,8 +168,9 @@ class RingService:
     async def Forward(self, _requests: Any, context: Any) -> None:
         """Frames from the stage before, or from the coordinator."""
         try:
-            async with asyncio.timeout(HELLO_DEADLINE_S):
-                message = await self._read(context)
+            with self._unknown.one_more(context.peer()):
+                async with asyncio.timeout(HELLO_DEADLINE_S):
+                    message = await self._read(context)
         except TimeoutError:
             raise ProtocolError("No hello came in time.", node=self._node) from None
         if not isinstance(message, ring_pb2.ForwardMessage) or not message.HasField("hello"):

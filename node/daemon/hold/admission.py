@@ -11,11 +11,13 @@ from contextlib import asynccontextmanager
 from layerline.errors import NodeDrainingError, NodeHeldError, ProtocolError, WireVersionError
 from layerline.facts import Holder
 from layerline.holding import HoldHello
+from layerline.rpc.callers import Callers
 from layerline.version import WIRE_VERSION
 from node.daemon.hold.hold import Hold, Wire
 from node.daemon.stages.keeper import StageKeeper
 
 HELLO_DEADLINE_S = 5.0
+MAX_UNKNOWN_OF_ONE = 8  # machine, of holds whose coordinator has not said who it is
 HANDOVER_DEADLINE_S = 1.0  # the news that a coordinator has left may come after the hello of the next one
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ class HoldAdmission:
         self._node = node
         self._node_id = node_id
         self._hold: Hold | None = None
+        self._unknown = Callers(MAX_UNKNOWN_OF_ONE)
         self._free = asyncio.Event()
         self._free.set()
         self.holder: Holder | None = None
@@ -36,7 +39,8 @@ class HoldAdmission:
 
     async def attend(self, wire: Wire, address: str) -> None:
         """Serves a coordinator at `address` from its hello to the end of its hold; raises what is against it."""
-        hello = await self._hello(wire)
+        with self._unknown.one_more(address):
+            hello = await self._hello(wire)
         self._check_version(hello, address)
         hold = Hold(wire, self._keeper, node=self._node, node_id=self._node_id)
         async with self._granted(hold, Holder(coordinator=hello.coordinator, address=address)):

@@ -1,0 +1,89 @@
+"""A server is there for those who call, however many connect and do nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from coordinator.node_client import describe
+from coordinator.node_session import hold
+from layerline.errors import NodeUnreachableError
+from layerline.models.card import ModelCard
+from layerline.rpc.channels import ConnectionBounds, make_server, open_channel
+from layerline.rpc.v1 import node_pb2_grpc
+from node.daemon.hold.admission import MAX_UNKNOWN_OF_ONE
+from tests.fakes.idle_connections import idle_connections
+from tests.fakes.node_service import FakeNode
+
+DEADLINE_S = 20.0
+BOUNDS = ConnectionBounds(most=12, idle_ms=800, handshake_ms=800)
+
+
+@asynccontextmanager
+async def bounded_node(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeNode]:
+    monkeypatch.setattr("tests.fakes.node_service.make_server", lambda: make_server(BOUNDS))
+    node = FakeNode("a", card)
+    await node.serve()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            yield node
+    finally:
+        await node.die()
+
+
+async def until_described(address: str) -> None:
+    """Asks until the node answers."""
+    while True:
+        try:
+            await describe(address)
+        except NodeUnreachableError:
+            continue
+        return
+
+
+@pytest.mark.parametrize(("http2", "mute"), [(40, 0), (0, 40), (20, 20)])
+async def test_connections_that_do_nothing_are_ended(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch, http2: int, mute: int
+) -> None:
+    async with bounded_node(card, monkeypatch) as node:
+        port = int(node.address.rpartition(":")[2])
+        async with idle_connections(port, http2=http2, mute=mute) as lives:
+            await asyncio.wait(lives)
+            await until_described(node.address)
+
+
+async def test_a_hold_is_no_connection_that_does_nothing(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: list[Exception] = []
+    async with (
+        bounded_node(card, monkeypatch) as node,
+        hold(node.address, node="a", coordinator="desk", on_lost=lost.append),
+    ):
+        port = int(node.address.rpartition(":")[2])
+        async with idle_connections(port, http2=10, mute=0) as lives:
+            await asyncio.wait(lives)
+        await until_described(node.address)
+        assert lost == []
+        assert node.admission.holder is not None
+
+
+async def test_holds_that_never_say_who_they_are_take_no_place_from_others(card: ModelCard) -> None:
+    node = FakeNode("a", card)
+    await node.serve()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(node.die)
+        channel = await stack.enter_async_context(open_channel(node.address))
+        silent: list[Any] = [node_pb2_grpc.NodeStub(channel).Hold() for _ in range(200)]
+        waiting = {asyncio.create_task(call.code()) for call in silent}
+        while len(waiting) > MAX_UNKNOWN_OF_ONE:
+            ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            assert {task.result() for task in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert (await describe(node.address)).name == "a"
+        for call in silent:
+            call.cancel()
+        await asyncio.gather(*waiting)
