@@ -24,11 +24,11 @@ from layerline.models.shares import rank_shares
 from layerline.models.sizes import LOGITS_ROWS, stage_weights_bytes
 from layerline.plan import StageSpec
 from node.model.admission import check_frame
+from node.model.attention.backend import PagedAttention
+from node.model.attention.run_attention import RunAttention
 from node.model.decoder import Decoder
 from node.model.drawing import Drawing
-from node.model.kv_pool import KVPool
 from node.model.parallel import joined
-from node.model.step import Step
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
 from node.model.weights import Held, Progress, load_decoder
 from node.ranks.group import Alone, RankGroup
@@ -43,18 +43,16 @@ class Stage:
         spec: StageSpec,
         *,
         decoder: Decoder,
-        pool: KVPool,
+        attention: PagedAttention,
         drawing: Drawing,
         device: torch.device,
     ) -> None:
         self._model = card.spec
         self._spec = spec
         self._decoder = decoder
-        self._pool = pool
+        self._attention = attention
         self._drawing = drawing
         self._device = device
-        own = range(spec.first_layer, spec.last_layer + 1)
-        self._windows = {card.spec.layer(layer).attention.window_tokens for layer in own}
         self._is_first = spec.first_layer == 0
         self._is_last = spec.last_layer == card.spec.layers - 1
 
@@ -77,15 +75,20 @@ class Stage:
         _check_spec(card, spec)
         share = rank_shares(card.spec, group.count, spec.shares)[group.rank]
         dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[group.rank])
-        slots = spec.pages * spec.page_tokens
         held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, share=share, dtype=dtype, device=device)
         decoder = load_decoder(card, path, held, progress)
-        layers = [layer.attention for layer in decoder.layers]
-        pool = KVPool.allocate(layers, slots, spec.held_kv_dtype, dtype=dtype, device=device)
+        attention = RunAttention.allocate(
+            [layer.attention.core for layer in decoder.layers],
+            pages=spec.pages,
+            page_tokens=spec.page_tokens,
+            kv_dtype=spec.held_kv_dtype,
+            dtype=dtype,
+            device=device,
+        )
         if group.count > 1:
             decoder = joined(decoder, share.vocabulary, group)
         drawing = Drawing(share.vocabulary.start, group)
-        return cls(card, spec, decoder=decoder, pool=pool, drawing=drawing, device=device)
+        return cls(card, spec, decoder=decoder, attention=attention, drawing=drawing, device=device)
 
     @property
     def weights_bytes(self) -> int:
@@ -95,7 +98,7 @@ class Stage:
     @property
     def kv_bytes(self) -> int:
         """Bytes of the pages that this rank has."""
-        return self._pool.nbytes
+        return self._attention.nbytes
 
     @torch.inference_mode()
     def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
@@ -125,14 +128,7 @@ class Stage:
         x_TC = tensor_from_bytes(frame.tensor, self._device)
         if self._is_first:
             x_TC = self._decoder.embed(x_TC)
-        step = Step.of(
-            frame.spans,
-            self._spec.page_tokens,
-            windows=self._windows,
-            most_slots=self._pool.most_slots,
-            device=self._device,
-        )
-        self._decoder.layers_(x_TC, step, self._pool)
+        self._decoder.layers_(x_TC, self._attention.plan(frame.spans))
         return x_TC
 
     def _product(self, frame: Frame, x_TC: Tensor) -> Frame | StepResult:

@@ -7,6 +7,7 @@ one, would have another description in that place.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -50,6 +51,8 @@ class AttentionSpec:
     rope: RopeSpec | None  # None: queries and keys are not rotated
     qkv_bias: bool = False
     window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
+    scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
+    soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are
 
     def __post_init__(self) -> None:
         sizes = (self.heads, self.kv_heads, self.head_dim, self.value_dim)
@@ -57,6 +60,13 @@ class AttentionSpec:
         require(self.heads % self.kv_heads == 0, "heads is not a multiple of kv_heads")
         require(self.rope is None or self.head_dim % 2 == 0, "head_dim is odd")
         require(self.window_tokens >= 0, "window_tokens out of range")
+        require(self.scale is None or 0 < self.scale < math.inf, "the scale of scores is out of range")
+        require(0 <= self.soft_cap < math.inf, "the soft cap of scores is out of range")
+
+    @property
+    def score_scale(self) -> float:
+        """What the product of a query and a key is multiplied by."""
+        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else self.scale
 
     @property
     def query_numbers(self) -> int:

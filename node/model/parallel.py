@@ -66,8 +66,9 @@ def joined(decoder: Decoder, vocabulary: range, group: RankGroup) -> Decoder:
 
 
 def _joined_layer(layer: Layer, group: RankGroup) -> Layer:
+    attention, feed_forward = layer.attention, layer.feed_forward
     return dataclasses.replace(
         layer,
-        attention_output=RowParallel(layer.attention_output, group),
-        down=RowParallel(layer.down, group),
+        attention=dataclasses.replace(attention, output=RowParallel(attention.output, group)),
+        feed_forward=dataclasses.replace(feed_forward, down=RowParallel(feed_forward.down, group)),
     )

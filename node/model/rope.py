@@ -13,6 +13,8 @@ Shapes: T rows, N heads, D numbers per head, P = D/2 pairs.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -35,6 +37,10 @@ class Rope:
         """The turn of every pair of rows at these float32 positions, complex [T, 1, P]."""
         angles_TP = positions_T[:, None] * self._frequencies_P
         return torch.polar(torch.ones_like(angles_TP), angles_TP)[:, None]
+
+
+Turns: TypeAlias = Mapping[Rope, Tensor]
+"""Of each rotation in a stage the turns of one step's rows."""
 
 
 def turn_(heads_TND: Tensor, turns_T1P: Tensor) -> None:

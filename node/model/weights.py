@@ -28,12 +28,14 @@ from layerline.models.read import TensorReader
 from layerline.models.shares import RankShare
 from layerline.models.sizes import stage_weights_bytes
 from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
-from node.model.attention import attention_pass
+from node.model.attention.backend import LayerAttention
 from node.model.decoder import Decoder, Layer, Output
 from node.model.embedding import PlainEmbedding
+from node.model.feed_forward import GatedFeedForward
 from node.model.linear import Linear, owned_linear, shared_linear
 from node.model.norm import Norm
 from node.model.rope import Rope, pair_
+from node.model.self_attention import SelfAttention
 from node.model.sides import Side, Sides
 
 BLOCK_NUMBERS = 1 << 20  # 4 MiB of float32 a block: large enough for numpy, small beside any matrix
@@ -95,7 +97,6 @@ class _StageLoader:
             layers=[layer.result() for layer in layers],
             embedding=None if embedding_VC is None else PlainEmbedding(embedding_VC),
             output=self._output(output.result(), embedding_VC),
-            attend_pass=attention_pass(held.device),
         )
 
     @property
@@ -142,14 +143,15 @@ class _StageLoader:
         down_OI = self._matrix([prefix + "down"], [sides.hidden], sides.feed_forward)
         output_OI = self._matrix([prefix + "attention_output"], [sides.hidden], sides.attended)
         return Layer(
-            attention=attention,
-            rope=None if attention.rope is None else self._ropes[attention.rope, attention.head_dim],
             attention_norm=self._norm(prefix + "attention_norm"),
-            qkv=self._qkv(prefix, attention, sides),
-            attention_output=owned_linear(output_OI),
-            ffn_norm=self._norm(prefix + "ffn_norm"),
-            gate_up=owned_linear(gate_up_OI),
-            down=owned_linear(down_OI),
+            attention=SelfAttention(
+                core=LayerAttention(spec=attention),
+                rope=None if attention.rope is None else self._ropes[attention.rope, attention.head_dim],
+                qkv=self._qkv(prefix, attention, sides),
+                output=owned_linear(output_OI),
+            ),
+            feed_forward_norm=self._norm(prefix + "ffn_norm"),
+            feed_forward=GatedFeedForward(gate_up=owned_linear(gate_up_OI), down=owned_linear(down_OI)),
         )
 
     def _qkv(self, prefix: str, attention: AttentionSpec, sides: Sides) -> Linear:

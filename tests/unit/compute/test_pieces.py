@@ -6,19 +6,19 @@ import pytest
 import torch
 
 from layerline.frames import PageRun, Span
-from node.model import step
-from node.model.step import Piece, Sees, Step
+from node.model.attention import pieces
+from node.model.attention.pieces import Piece, Sees, StepPieces
 
 CPU = torch.device("cpu")
 ANY = 1 << 40
 
 
-def step_of(*spans: Span, page_tokens: int = 4, most_slots: int = ANY) -> Step:
-    return Step.of(spans, page_tokens, most_slots=most_slots, device=CPU)
+def step_of(*spans: Span, page_tokens: int = 4, most_slots: int = ANY) -> StepPieces:
+    return StepPieces.of(spans, page_tokens, most_slots=most_slots, device=CPU)
 
 
 def pieces_of(*spans: Span, most_slots: int = ANY, window: int = 0) -> list[Piece]:
-    made = Step.of(spans, 4, windows={window}, most_slots=most_slots, device=CPU)
+    made = StepPieces.of(spans, 4, windows={window}, most_slots=most_slots, device=CPU)
     return [piece for group in made.groups[window] for piece in group.pieces]
 
 
@@ -102,7 +102,7 @@ def test_a_group_tells_which_row_each_row_of_its_pieces_is() -> None:
 
 
 def test_many_pieces_come_in_groups_with_all_rows_so_far_in_front(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "GROUPED_ROWS", 6)
+    monkeypatch.setattr(pieces, "GROUPED_ROWS", 6)
     groups = step_of(span(18, 2, *((2 * page, 1) for page in range(5)))).groups[0]
     rows = [group.rows_N.tolist() for group in groups if group.rows_N is not None]
     assert [len(group.pieces) for group in groups] == [3, 2, 1]
@@ -136,7 +136,7 @@ def test_a_row_with_a_window_is_one_pass_over_what_it_reaches() -> None:
 
 def test_pages_that_are_left_out_move_no_position() -> None:
     rows = Span(sequence=0, start=9, count=1, pages=(PageRun(first=3, count=2),), skipped_pages=1)
-    made = Step.of((rows,), 4, windows={4}, most_slots=ANY, device=CPU)
+    made = StepPieces.of((rows,), 4, windows={4}, most_slots=ANY, device=CPU)
     assert (made.positions_T.tolist(), made.slots_T.tolist()) == ([9], [17])
     assert made.groups[4][0].pieces == (piece(0, 1, 14, 4),)
 
@@ -150,5 +150,5 @@ def test_a_chunk_with_a_window_sees_ahead_what_leaves_it() -> None:
 
 
 def test_each_window_of_the_layers_has_its_pieces() -> None:
-    made = Step.of((span(9, 1, (2, 3)),), 4, windows={0, 4}, most_slots=ANY, device=CPU)
+    made = StepPieces.of((span(9, 1, (2, 3)),), 4, windows={0, 4}, most_slots=ANY, device=CPU)
     assert [made.groups[window][0].pieces for window in (0, 4)] == [(piece(0, 1, 8, 10),), (piece(0, 1, 14, 4),)]

@@ -54,7 +54,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class StepPieces:
     """What a pass through the layers needs to know of its rows.
 
     For each window that a layer of the stage has (0: none) the pieces together show each row all that it may see.
@@ -73,7 +73,7 @@ class Step:
         windows: Iterable[int] = (0,),
         most_slots: int,
         device: torch.device,
-    ) -> Step:
+    ) -> StepPieces:
         """The step of these spans, whose pages have been checked. Only pieces that see all are cut to `most_slots`."""
         pieces: dict[int, list[Piece]] = {window: [] for window in windows}
         positions: list[int] = []

@@ -1,0 +1,110 @@
+"""Attention by passes over runs of neighbouring slots, on any device: the pages are read where they lie.
+
+Shapes: T rows, K key-value heads, G query heads of each, D numbers of a query or key, E numbers of a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from layerline.frames import Span
+from node.model.attention.backend import LayerAttention
+from node.model.attention.merging import Part, merged, with_sinks
+from node.model.attention.passes import AttentionPass, attention_pass, reversed_pass
+from node.model.attention.pieces import Group, Piece, StepPieces
+from node.model.attention.pools import LayerPool, layer_pool, most_slots
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Layer:
+    pool: LayerPool
+    attend_pass: AttentionPass
+    window_tokens: int
+    sinks_KG: Tensor | None
+
+
+class RunAttention:
+    """The `PagedAttention` that works on any device."""
+
+    def __init__(self, layers: Sequence[_Layer], page_tokens: int, most_slots: int, device: torch.device) -> None:
+        self._layers = layers
+        self._windows = {layer.window_tokens for layer in layers}
+        self._page_tokens = page_tokens
+        self._most_slots = most_slots
+        self._device = device
+
+    @classmethod
+    def allocate(
+        cls,
+        layers: Sequence[LayerAttention],
+        *,
+        pages: int,
+        page_tokens: int,
+        kv_dtype: str,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> RunAttention:
+        """That of these layers, with pages that are not filled; `dtype` is that of the computation."""
+        made = [
+            _Layer(
+                pool=layer_pool(layer.spec, pages * page_tokens, kv_dtype, dtype=dtype, device=device),
+                attend_pass=attention_pass(layer.spec, device),
+                window_tokens=layer.spec.window_tokens,
+                sinks_KG=layer.sinks_KG,
+            )
+            for layer in layers
+        ]
+        return cls(made, page_tokens, most_slots(kv_dtype, dtype), device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the pages of all layers."""
+        return sum(layer.pool.nbytes for layer in self._layers)
+
+    def plan(self, spans: Sequence[Span]) -> RunStep:
+        """Slots and pieces of these spans, the same for every layer."""
+        pieces = StepPieces.of(
+            spans, self._page_tokens, windows=self._windows, most_slots=self._most_slots, device=self._device
+        )
+        return RunStep(self._layers, pieces)
+
+
+class RunStep:
+    """The `StepAttention` of a `RunAttention`."""
+
+    def __init__(self, layers: Sequence[_Layer], pieces: StepPieces) -> None:
+        self.positions_T = pieces.positions_T
+        self._layers = layers
+        self._pieces = pieces
+
+    def attend(self, layer: int, q_TKGD: Tensor, k_TKD: Tensor, v_TKE: Tensor) -> Tensor:
+        """Keeps the rows' keys and values, and gives what each row reads of its sequence [T, K, G, E]."""
+        own = self._layers[layer]
+        own.pool.write(self._pieces.slots_T, k_TKD, v_TKE)
+        return _attended(own, q_TKGD, self._pieces.groups[own.window_tokens])
+
+
+def _attended(layer: _Layer, q_TKGD: Tensor, groups: Sequence[Group]) -> Tensor:
+    """In the dtype of q."""
+    parts: list[Part] = []
+    for group in groups:
+        parts += [_part(layer, q_TKGD, piece) for piece in group.pieces]
+        if group.rows_N is not None:
+            parts = [merged(q_TKGD.shape[0], parts, group.rows_N)]
+    outs, lses = zip(*parts, strict=True)
+    out_TKGE = torch.cat(outs)
+    if layer.sinks_KG is not None:
+        out_TKGE = with_sinks((out_TKGE, torch.cat(lses)), layer.sinks_KG)
+    return out_TKGE.to(q_TKGD.dtype)
+
+
+def _part(layer: _Layer, q_TKGD: Tensor, piece: Piece) -> Part:
+    q_rows = q_TKGD.narrow(0, piece.first_row, piece.rows)
+    keys, values = layer.pool.run(piece.first_slot, piece.slots)
+    if piece.sees == "ahead":
+        return reversed_pass(layer.attend_pass, q_rows, keys, values)
+    return layer.attend_pass(q_rows, keys, values, piece.sees == "back")

@@ -1,0 +1,28 @@
+"""A layer's feed-forward.
+
+Shapes: T rows, C hidden, F feed-forward, E = 2F.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional
+
+from node.model.linear import Linear
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatedFeedForward:
+    """Wdown · (silu(Wgate · x) * Wup · x), called SwiGLU (Shazeer, 2020). `gate_up` has the rows of gate and up."""
+
+    gate_up: Linear
+    down: Linear
+
+    def __call__(self, x_TC: Tensor) -> Tensor:
+        """What it adds to the residual [T, C]."""
+        both_TE = self.gate_up(x_TC)
+        width = both_TE.shape[1] // 2
+        gate_TF, up_TF = both_TE.narrow(1, 0, width), both_TE.narrow(1, width, width)
+        return self.down(functional.silu(gate_TF).mul_(up_TF))

@@ -1,0 +1,42 @@
+"""A layer's self-attention: its two matrices around attention over pages.
+
+    Wo · attention(rotate(Wqkv · x + b))
+
+Source: grouped queries: Ainslie et al., GQA (2023).
+
+Shapes: T rows, C hidden, K key-value heads, G query heads of each, D numbers of a query or key, E numbers of a value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from node.model.attention.backend import LayerAttention, StepAttention
+from node.model.linear import Linear
+from node.model.rope import Rope, Turns, turn_
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelfAttention:
+    """`qkv` has the rows of q, k and v, one below the other."""
+
+    core: LayerAttention
+    rope: Rope | None  # layers with the same rotation share it
+    qkv: Linear
+    output: Linear
+
+    def __call__(self, x_TC: Tensor, step: StepAttention, layer: int, turns: Turns) -> Tensor:
+        """What attention adds to the residual [T, C], as layer number `layer` of the stage."""
+        spec = self.core.spec
+        heads, kv_heads, head_dim = spec.heads, spec.kv_heads, spec.head_dim
+        qkv_TO = self.qkv(x_TC)
+        rows, turned = len(qkv_TO), spec.query_numbers + spec.key_numbers
+        turned_TND = qkv_TO.narrow(1, 0, turned).view(rows, -1, head_dim)
+        if self.rope is not None:
+            turn_(turned_TND, turns[self.rope])
+        q_TKGD = turned_TND.narrow(1, 0, heads).view(rows, kv_heads, -1, head_dim)
+        k_TKD = turned_TND.narrow(1, heads, kv_heads)
+        v_TKE = qkv_TO.narrow(1, turned, spec.value_numbers).view(rows, kv_heads, -1)
+        return self.output(step.attend(layer, q_TKGD, k_TKD, v_TKE).flatten(1))
