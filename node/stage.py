@@ -2,7 +2,7 @@
 
 Owns the weights and pages of its layers on one device: those of the whole layers or, where a stage spans several
 devices, the part of one rank. Keeps no state about sequences: a frame says where its rows are, what they read and
-where the product goes. Knows nothing of transports, plans or other stages.
+how tokens are drawn. Knows nothing of transports, plans, clocks or other stages.
 
 Shapes: T rows, N rows that are sampled, C hidden, V vocabulary.
 """
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from layerline.errors import ModelMismatchError, PlanInvalidError, StageFailedError
-from layerline.frames import Frame, SampledToken, StageTiming, StepResult
+from layerline.frames import Frame, SampledToken, StepResult
 from layerline.models.card import ModelCard
 from layerline.models.shares import rank_shares
 from layerline.models.sizes import LOGITS_ROWS, stage_weights_bytes
@@ -101,19 +100,16 @@ class Stage:
         return self._attention.nbytes
 
     @torch.inference_mode()
-    def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
+    def run(self, frame: Frame) -> Frame | StepResult:
         """Computes one step: the frame for the next stage or, from the last one, the tokens that were drawn.
 
-        `stage_index` is only what the step's timing is filed under. Of several ranks this is for rank 0. Raises
-        ProtocolError for a frame that is not for this stage, before anything is allocated, and StageFailedError if the
-        logits are not numbers.
+        Of several ranks this is for rank 0. Neither product has timings. Raises ProtocolError for a frame that is not
+        for this stage, before anything is allocated, and StageFailedError if the logits are not numbers.
         """
-        started_ns = time.perf_counter_ns()
         x_TC = self._passed(frame)
-        product = self._product(frame, x_TC)
-        compute_us = (time.perf_counter_ns() - started_ns) // 1000
-        timings = (*frame.timings, StageTiming(stage_index=stage_index, compute_us=compute_us))
-        return dataclasses.replace(product, timings=timings)
+        if self._is_last:
+            return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(self._sample(frame, x_TC)))
+        return dataclasses.replace(frame, tensor=bytes_from_tensor(x_TC), timings=())
 
     @torch.inference_mode()
     def follow(self, frame: Frame) -> None:
@@ -130,11 +126,6 @@ class Stage:
             x_TC = self._decoder.embed(x_TC)
         self._decoder.layers_(x_TC, self._attention.plan(frame.spans))
         return x_TC
-
-    def _product(self, frame: Frame, x_TC: Tensor) -> Frame | StepResult:
-        if not self._is_last:
-            return dataclasses.replace(frame, tensor=bytes_from_tensor(x_TC))
-        return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(self._sample(frame, x_TC)))
 
     def _sample(self, frame: Frame, x_TC: Tensor) -> list[SampledToken]:
         """Draws after the last row of each span that asks for it; logits of other rows are never computed."""

@@ -20,7 +20,7 @@ from node.ranks.group import RankGroup
 from node.worker.follower import Follows
 from node.worker.rank_group import joined
 from node.worker.rank_line import RankLine
-from node.worker.ring_stage import StageCompute
+from node.worker.stage_compute import RankCompute
 
 PROGRESS_STEPS = 100
 
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 TellProgress = Callable[[pipe.Progress], None]
 
 
-class Part(StageCompute, Follows, Protocol):
+class Part(RankCompute, Follows, Protocol):
     """A rank's part of a stage in memory: `node.stage.Stage`, or a fake in tests."""
 
     @property

@@ -1,6 +1,6 @@
 """The worker program: load the part of a stage that the daemon names, then serve as its rank has to.
 
-Rank 0 listens and takes places in plans as told. Computing happens on its event loop: a worker does nothing else, and
+Rank 0 listens and takes places in plans as told. A CPU computes on its event loop: a worker does nothing else, and
 gRPC's own threads answer pings meanwhile. Any other rank follows rank 0, and needs no event loop.
 """
 
@@ -11,6 +11,7 @@ import functools
 import logging
 import signal
 import sys
+from contextlib import ExitStack
 from typing import NoReturn, cast
 
 from layerline.errors import LayerlineError, ProtocolError
@@ -26,6 +27,7 @@ from node.worker.loaded_rank import LoadedRank, LoadPart, loaded_rank
 from node.worker.rank_end import ProcessEnd
 from node.worker.rank_steps import RankSteps
 from node.worker.ring_service import RingService
+from node.worker.stage_compute import awaited
 
 MAX_QUEUED_COMMANDS = 64
 NO_PORT = 0
@@ -67,8 +69,10 @@ async def _lead(channel: DaemonPipe, start: pipe.Start, load: LoadPart, deadline
     commands: asyncio.Queue[pipe.ToWorker] = asyncio.Queue(maxsize=MAX_QUEUED_COMMANDS)
     loop = asyncio.get_running_loop()
     channel.feed(lambda command: loop.call_soon_threadsafe(commands.put_nowait, command))
-    with loaded_rank(start, load, channel.write, deadline_s) as rank:
-        compute = _with_the_others(rank, start, ProcessEnd(channel)) if rank.lines else rank.part
+    with ExitStack() as held:
+        rank = held.enter_context(loaded_rank(start, load, channel.write, deadline_s))
+        part = _with_the_others(rank, start, ProcessEnd(channel)) if rank.lines else rank.part
+        compute = held.enter_context(awaited(part, start.spec.devices[0]))
         service = RingService(compute, node=start.node, model_digest=start.spec.digest)
         server = make_server()
         # The generated class knows only handlers that yield, gRPC also those that write to their context.

@@ -12,25 +12,25 @@ from layerline.errors import LayerlineError
 from layerline.frames import Frame, StepResult
 from node.worker.rank_end import RankEnd, computed_or_ended
 from node.worker.rank_line import LineEndedError, RankLine, pack_step
-from node.worker.ring_stage import StageCompute
+from node.worker.stage_compute import RankCompute
 
 
 class RankSteps:
-    """The `StageCompute` of rank 0. `stage` is its own part; `check` raises ProtocolError for a frame not for it."""
+    """The `RankCompute` of rank 0. `stage` is its own part; `check` raises ProtocolError for a frame not for it."""
 
     def __init__(
-        self, stage: StageCompute, check: Callable[[Frame], None], lines: Sequence[RankLine], end: RankEnd
+        self, stage: RankCompute, check: Callable[[Frame], None], lines: Sequence[RankLine], end: RankEnd
     ) -> None:
         self._stage = stage
         self._check = check
         self._lines = lines
         self._end = end
 
-    def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
+    def run(self, frame: Frame) -> Frame | StepResult:
         """Computes one step with the other ranks; ProtocolError for a frame that is not for this stage."""
         self._check(frame)
         self._hand_on(pack_step(frame))
-        return computed_or_ended(lambda frame: self._stage.run(frame, stage_index), frame, self._end)
+        return computed_or_ended(self._stage.run, frame, self._end)
 
     def _hand_on(self, step: bytes) -> None:
         try:

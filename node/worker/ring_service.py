@@ -31,7 +31,8 @@ from layerline.rpc.v1 import ring_pb2
 from layerline.rpc.writing import write_whole
 from layerline.version import WIRE_VERSION
 from node.pipe import Place
-from node.worker.ring_stage import RingStage, StageCompute
+from node.worker.ring_stage import RingStage
+from node.worker.stage_compute import StageCompute
 
 HELLO_DEADLINE_S = 5.0
 MAX_UNKNOWN_OF_ONE = 8  # machine, of streams that have not said who they are

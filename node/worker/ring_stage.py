@@ -9,21 +9,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
-from layerline.frames import MAX_WAITED_US, Frame, StepResult
+from layerline.frames import MAX_WAITED_US, Frame, StageTiming, StepResult
 from layerline.link import Sender
+from node.worker.stage_compute import StageCompute
 
 log = logging.getLogger(__name__)
-
-
-class StageCompute(Protocol):
-    """What computes the layers: `node.stage.Stage`, or a fake in tests."""
-
-    def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
-        """The frame for the next stage, or the result if this is the last. ProtocolError for a frame that is
-        not for these layers, before anything is allocated."""
 
 
 class RingStage:
@@ -57,11 +49,18 @@ class RingStage:
         waited_us = self._waited_us()
         self._check(frame)
         self._last_step = frame.step
-        product = self._with_waits(self._computed(frame), waited_us)
         began_ns = self._clock_ns()
-        await self._hand_on(product)
+        product = await self._computed(frame)
+        computed_ns = self._clock_ns()
+        own = StageTiming(
+            stage_index=self._stage_index,
+            compute_us=(computed_ns - began_ns) // 1000,
+            waited_us=waited_us,
+            sending_us=self._sending_us,
+        )
+        await self._hand_on(replace(product, timings=(*frame.timings, own)))
         self._done_ns = self._clock_ns()
-        self._sending_us = (self._done_ns - began_ns) // 1000
+        self._sending_us = (self._done_ns - computed_ns) // 1000
 
     async def _hand_on(self, product: Frame | StepResult) -> None:
         if isinstance(product, Frame):
@@ -74,12 +73,6 @@ class RingStage:
     def _waited_us(self) -> int:
         return 0 if self._done_ns is None else min((self._clock_ns() - self._done_ns) // 1000, MAX_WAITED_US)
 
-    def _with_waits(self, product: Frame | StepResult, waited_us: int) -> Frame | StepResult:
-        """`product` with what this stage did before it could compute, beside how long it computed."""
-        *before, own = product.timings
-        own = replace(own, waited_us=waited_us, sending_us=self._sending_us)
-        return replace(product, timings=(*before, own))
-
     def _check(self, frame: Frame) -> None:
         if frame.epoch != self._epoch:
             message = f"A frame of epoch {frame.epoch} came to a stage of epoch {self._epoch}."
@@ -87,9 +80,9 @@ class RingStage:
         if frame.step <= self._last_step:
             raise ProtocolError(f"Step {frame.step} came after step {self._last_step}.", node=self._node)
 
-    def _computed(self, frame: Frame) -> Frame | StepResult:
+    async def _computed(self, frame: Frame) -> Frame | StepResult:
         try:
-            return self._compute.run(frame, self._stage_index)
+            return await self._compute.run(frame)
         except LayerlineError as error:
             error.node = error.node or self._node
             raise

@@ -10,9 +10,9 @@ import asyncio
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
-from layerline.frames import Frame, SampledToken, StageTiming, StepResult
+from layerline.frames import Frame, SampledToken, StepResult
 from tests.fakes.grpc_ring import place, served
 
 TOKEN = 1  # what is drawn, always
@@ -40,20 +40,17 @@ class SleepingStage:
         self._place = place
         self._is_last = place.index == place.count - 1
 
-    def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
+    def run(self, frame: Frame) -> Frame | StepResult:
         """Sleeps as long as the rows would take; a row by itself is taken for one that continues an answer."""
-        began_s = time.perf_counter()
         decode_rows = sum(span.count == 1 for span in frame.spans)
         prompt_rows = frame.rows - decode_rows
         time.sleep(prompt_rows * self._place.prompt_row_s + decode_rows * self._place.decode_row_s)
-        compute_us = round(1e6 * (time.perf_counter() - began_s))
-        timings = (*frame.timings, StageTiming(stage_index=stage_index, compute_us=compute_us))
         if not self._is_last:
-            return replace(frame, timings=timings)
+            return frame
         sampled = tuple(
             SampledToken(sequence=span.sequence, token_id=TOKEN) for span in frame.spans if span.sampling is not None
         )
-        return StepResult(epoch=frame.epoch, step=frame.step, sampled=sampled, timings=timings)
+        return StepResult(epoch=frame.epoch, step=frame.step, sampled=sampled)
 
 
 async def serve(asked: SleepingPlace) -> None:

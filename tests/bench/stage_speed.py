@@ -60,7 +60,7 @@ class StageTimer:
         tensor = TensorBytes(dtype="int32", shape=(rows,), data=token_ids.tobytes())
         frame = Frame(epoch=1, step=next(self._steps), spans=tuple(spans), tensor=tensor)
         started_s = time.thread_time()
-        self._stage.run(frame, 0)
+        self._stage.run(frame)
         return time.thread_time() - started_s
 
 

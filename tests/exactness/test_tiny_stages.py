@@ -219,6 +219,6 @@ def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(case: Case) -> N
 
 def test_the_frame_between_stages_has_the_residual(case_of: functools.partial[Case]) -> None:
     model = case_of("llama3 rope").model
-    product = model.stage(0, 1).run(frame_of(Rows(token_ids=PROMPT, pages=pages_in_order(11))), 0)
+    product = model.stage(0, 1).run(frame_of(Rows(token_ids=PROMPT, pages=pages_in_order(11))))
     assert product.tensor.dtype == "float32"
     assert product.tensor.shape == (11, 64)

@@ -63,9 +63,9 @@ class Crowd:
 
     def _computed(self, step: Step) -> StepResult:
         product: Frame | StepResult = step.frame(epoch=1)
-        for index, stage in enumerate(self._chain.stages):
+        for stage in self._chain.stages:
             assert isinstance(product, Frame)
-            product = stage.run(product, index)
+            product = stage.run(product)
         assert isinstance(product, StepResult)
         times_us = [self._luck.randrange(1, 3000) for _ in self._chain.stages]
         timings = [StageTiming(stage_index=index, compute_us=time) for index, time in enumerate(times_us)]

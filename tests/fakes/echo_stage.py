@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from layerline.frames import Frame, SampledToken, StageTiming, StepResult, TensorBytes
+from layerline.frames import Frame, SampledToken, StepResult, TensorBytes
 
 
 class EchoStage:
@@ -15,20 +15,19 @@ class EchoStage:
         self._fails_at = fails_at
         self.steps: list[int] = []
 
-    def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
+    def run(self, frame: Frame) -> Frame | StepResult:
         """Passes token ids on as int32."""
         self.steps.append(frame.step)
         if frame.step == self._fails_at:
             raise RuntimeError("out of memory, says the library")
-        timings = (*frame.timings, StageTiming(stage_index=stage_index, compute_us=7))
         if not self._last:
-            return Frame(epoch=frame.epoch, step=frame.step, spans=frame.spans, tensor=frame.tensor, timings=timings)
+            return Frame(epoch=frame.epoch, step=frame.step, spans=frame.spans, tensor=frame.tensor)
         tokens, sampled, row = _tokens(frame.tensor), [], 0
         for span in frame.spans:
             row += span.count
             if span.sampling:
                 sampled.append(SampledToken(sequence=span.sequence, token_id=tokens[row - 1] + 1))
-        return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(sampled), timings=timings)
+        return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(sampled))
 
 
 def _tokens(tensor: TensorBytes) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from layerline.rpc.v1 import ring_pb2_grpc
 from layerline.version import WIRE_VERSION
 from node.pipe import Place
 from node.worker.ring_service import RingService
-from node.worker.ring_stage import StageCompute
+from node.worker.stage_compute import OnLoop, RankCompute
 
 DIGEST = "digest"
 EPOCH = 5
@@ -24,9 +24,9 @@ PLAN_KEY = b"k" * 16
 
 
 @asynccontextmanager
-async def served(stage: StageCompute, node: str) -> AsyncIterator[tuple[RingService, str]]:
+async def served(stage: RankCompute, node: str) -> AsyncIterator[tuple[RingService, str]]:
     """A worker's service around `stage`, and its address."""
-    service = RingService(stage, node=node, model_digest=DIGEST)
+    service = RingService(OnLoop(stage), node=node, model_digest=DIGEST)
     server = make_server()
     ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", service), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -60,7 +60,7 @@ def hello(index: int) -> Hello:
 
 @asynccontextmanager
 async def grpc_ring(
-    computes: Sequence[StageCompute], on_broken: Callable[[LayerlineError], None] = lambda _: None
+    computes: Sequence[RankCompute], on_broken: Callable[[LayerlineError], None] = lambda _: None
 ) -> AsyncIterator[Ring]:
     """The ring through `computes`, bound from the last to the first."""
     async with AsyncExitStack() as stack:

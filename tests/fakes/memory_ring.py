@@ -12,11 +12,12 @@ from layerline.errors import LayerlineError
 from layerline.frames import Frame, StepResult
 from layerline.link import MemoryLink
 from layerline.requests import StageSummary
-from node.worker.ring_stage import RingStage, StageCompute
+from node.worker.ring_stage import RingStage
+from node.worker.stage_compute import OnLoop, RankCompute
 
 
 @asynccontextmanager
-async def memory_ring(computes: Sequence[StageCompute], epoch: int = 1) -> AsyncIterator[Ring]:
+async def memory_ring(computes: Sequence[RankCompute], epoch: int = 1) -> AsyncIterator[Ring]:
     """The ring through `computes`; a stage that fails breaks every link with its error."""
     links = [MemoryLink[Frame]() for _ in computes]
     results = MemoryLink[StepResult]()
@@ -41,11 +42,11 @@ def route(stages: int) -> Route:
 
 
 async def _stage(
-    compute: StageCompute, epoch: int, index: int, links: Sequence[MemoryLink[Frame]], results: MemoryLink[StepResult]
+    compute: RankCompute, epoch: int, index: int, links: Sequence[MemoryLink[Frame]], results: MemoryLink[StepResult]
 ) -> None:
     last = index == len(links) - 1
     stage = RingStage(
-        compute,
+        OnLoop(compute),
         node=f"n{index}",
         epoch=epoch,
         stage_index=index,

@@ -54,10 +54,10 @@ class CountingStage:
         self._node = node
         self._echo = EchoStage(last=last)
 
-    def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
+    def run(self, frame: Frame) -> Frame | StepResult:
         if self._node.on_step:
             self._node.on_step(frame.step)
-        return self._echo.run(frame, stage_index)
+        return self._echo.run(frame)
 
 
 class FakeWorker:

@@ -45,11 +45,11 @@ class RankedStage:
         self.ranks = ranks
         self._threads = threads
 
-    def run(self, frame: Frame, stage_index: int) -> Frame | StepResult:
+    def run(self, frame: Frame) -> Frame | StepResult:
         """Rank 0 runs here, the others follow in their threads."""
         following = [self._threads.submit(rank.follow, frame) for rank in self.ranks[1:]]
         try:
-            return self.ranks[0].run(frame, stage_index)
+            return self.ranks[0].run(frame)
         finally:
             wait(following)
             for future in following:

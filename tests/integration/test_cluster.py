@@ -21,7 +21,7 @@ from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
 from layerline.frames import Sampling
-from node.worker.ring_stage import StageCompute
+from node.worker.stage_compute import RankCompute
 from tests.fakes.grpc_ring import grpc_ring
 from tests.fakes.memory_ring import memory_ring, route
 from tests.fakes.model_files import TinyModel
@@ -30,7 +30,7 @@ from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
 DEADLINE_S = 60.0
 PROMPTS = [[3 + (7 * n + 11 * i) % 250 for i in range(2 + 9 * n)] for n in range(6)]
 LINKS = {"memory": memory_ring, "grpc": grpc_ring}
-MakeRing = Callable[[Sequence[StageCompute]], AbstractAsyncContextManager[Ring]]
+MakeRing = Callable[[Sequence[RankCompute]], AbstractAsyncContextManager[Ring]]
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ async def token_of(address: str, epoch: int, card: ModelCard, *tokens: int) -> i
 
 async def test_the_life_of_a_worker(model: tuple[Path, ModelCard]) -> None:
     path, card = model
-    alone = Stage.load(card, path, start(path, card).spec, lambda _done, _total: None).run(frame(1, 1, 5, 6, 7), 0)
+    alone = Stage.load(card, path, start(path, card).spec, lambda _done, _total: None).run(frame(1, 1, 5, 6, 7))
     assert isinstance(alone, StepResult)
     async with worker() as child:
         await child.say(start(path, card))

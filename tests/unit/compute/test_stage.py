@@ -94,11 +94,8 @@ def test_a_device_that_is_not_there(stored: StoredModel, device: str) -> None:
 def test_a_bad_frame_is_refused_and_the_stage_goes_on(stored: StoredModel) -> None:
     stage = stored.stage(0, 1)
     with pytest.raises(ProtocolError, match="token ids"):
-        stage.run(frame_of(Rows(token_ids=[9999])), 0)
-    product = stage.run(frame_of(Rows(token_ids=[9]), step=5), 2)
-    assert product.step == 5
-    assert [timing.stage_index for timing in product.timings] == [2]
-    assert product.timings[0].compute_us > 0
+        stage.run(frame_of(Rows(token_ids=[9999])))
+    assert stage.run(frame_of(Rows(token_ids=[9]), step=5)).step == 5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])

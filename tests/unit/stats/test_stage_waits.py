@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from layerline.frames import MAX_WAITED_US, Frame, PageRun, Sampling, Span, StageTiming, StepResult, TensorBytes
 from node.worker.ring_stage import RingStage
+from node.worker.stage_compute import OnLoop
 from tests.fakes.echo_stage import EchoStage
 
 
@@ -25,6 +26,18 @@ class SlowSink:
     async def close(self) -> None: ...
 
 
+class SlowStage(EchoStage):
+    """A last stage that computes for 7 ms of the sink's clock."""
+
+    def __init__(self, sink: SlowSink) -> None:
+        super().__init__(last=True)
+        self._sink = sink
+
+    def run(self, frame: Frame) -> Frame | StepResult:
+        self._sink.now_ms += 7
+        return super().run(frame)
+
+
 def frame(step: int) -> Frame:
     span = Span(sequence=1, start=0, count=1, pages=(PageRun(first=0, count=1),), sampling=Sampling())
     tensor = TensorBytes(dtype="int32", shape=(1,), data=bytes(4))
@@ -34,7 +47,7 @@ def frame(step: int) -> Frame:
 
 def last_stage(sink: SlowSink) -> RingStage:
     return RingStage(
-        EchoStage(last=True), node="b", epoch=1, stage_index=1, frames=None, results=sink, clock_ns=sink.clock_ns
+        OnLoop(SlowStage(sink)), node="b", epoch=1, stage_index=1, frames=None, results=sink, clock_ns=sink.clock_ns
     )
 
 
@@ -46,7 +59,7 @@ async def test_a_stage_tells_how_long_it_waited_and_how_long_the_product_before_
     await stage.accept(frame(2))
     await stage.accept(frame(3))
     assert [(timing.waited_us, timing.sending_us) for timing in sink.timings] == [(0, 0), (7_000, 20_000), (0, 0)]
-    assert [timing.compute_us for timing in sink.timings] == [7, 7, 7]
+    assert [timing.compute_us for timing in sink.timings] == [7_000, 7_000, 7_000]
 
 
 async def test_what_was_told_of_the_stages_before_stays() -> None:
