@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import platformdirs
@@ -28,12 +27,13 @@ from layerline.errors import (
     OverloadedError,
     WireError,
 )
-from layerline.facts import NodeFacts
+from layerline.facts import ModelListing, NodeFacts
 from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
+from layerline.models.folder import is_model
 from layerline.models.mismatch import describe_mismatch
+from layerline.models.names import composed, listed_name, name_as_listed, path_here
 
-GGUF_SUFFIX = ".gguf"
 OnProgress = Callable[[str, int, int], None]
 
 
@@ -46,6 +46,21 @@ class FoundModel:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Meaning:
+    """What a REF means: the `name` by which `members` list it, and this machine's own card if it is a path here."""
+
+    name: str
+    members: tuple[Member, ...]
+    path: str = ""
+    own: ModelCard | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """That it was taken as a path, if it was."""
+        return (f"{self.path} was taken as a path; nodes have it as {self.name}.",) if self.path else ()
+
+
 async def find_model(reference: str, members: Sequence[Member], on_progress: OnProgress) -> FoundModel:
     """The model that `reference` means, on those of the usable `members` that have it.
 
@@ -53,33 +68,60 @@ async def find_model(reference: str, members: Sequence[Member], on_progress: OnP
     `on_progress(node, done_bytes, total_bytes)` while files that were never seen are indexed; the node is "" for
     this machine. Raises ModelNotFoundError, ModelMismatchError, and what a node says of its files.
     """
-    path = Path(reference)
-    is_path = await asyncio.to_thread(os.path.exists, path)  # unlike Path's own, never raises
-    name = path.name if is_path else reference
-    having = [(member, listed) for member in members if (listed := _listed_name(member, name)) is not None]
-    if not having:
-        raise _not_found(name, members, is_path=is_path)
-    own = await _own_card(path, name, on_progress) if is_path else None
-    answers = await all_of(_card(member, listed, on_progress) for member, listed in having)
-    cards = [(member, card) for (member, _), card in zip(having, answers, strict=True) if isinstance(card, ModelCard)]
-    failed = {
-        member.name: error
-        for (member, _), error in zip(having, answers, strict=True)
-        if not isinstance(error, ModelCard)
-    }
+    meaning = await _meaning(reference, members, on_progress)
+    name = meaning.name
+    answers = await all_of(_card(member, name, on_progress) for member in meaning.members)
+    asked = list(zip(meaning.members, answers, strict=True))
+    cards = [(member, card) for member, card in asked if isinstance(card, ModelCard)]
+    failed = {member.name: error for member, error in asked if not isinstance(error, ModelCard)}
     if not cards:
         raise next(iter(failed.values()))
-    reference_card, reference_owner = (own, "this machine") if own else (cards[0][1], f"node {cards[0][0].name}")
-    for member, card in cards:
-        _require_same(reference_card, reference_owner, card, member.name)
-    without = [member for member in members if all(member is not other for other, _ in having)]
+    (first, card), own = cards[0], meaning.own
+    for member, other in cards:
+        _require_same(own or card, "this machine" if own else f"node {first.name}", other, member.name)
+    without = [member for member in members if all(member is not other for other in meaning.members)]
     notes = (
-        *cards[0][1].notes,
+        *meaning.notes,
+        *card.notes,
         *(f"Node {member.name} is left out: it has no model {name} in its models folder." for member in without),
         *(f"Node {node} is left out: {error.message}" for node, error in failed.items()),
     )
     nodes = tuple(member.facts for member, _ in cards if member.facts)
-    return FoundModel(card=cards[0][1], nodes=nodes, notes=notes)
+    return FoundModel(card=replace(card, name=name), nodes=nodes, notes=notes)
+
+
+async def _meaning(reference: str, members: Sequence[Member], on_progress: OnProgress) -> _Meaning:
+    """Listed names first; then a path of this machine, by what it ends in or by the weights that are there."""
+    listed = sorted({model.name for member in members if member.facts for model in member.facts.models})
+    path = await asyncio.to_thread(_model_here, reference)
+    name = name_as_listed(reference, listed)
+    if name is not None:
+        return _Meaning(name=name, members=_having(members, name))
+    name = await asyncio.to_thread(listed_name, reference, listed)
+    if path is None:
+        if name is None:
+            raise _not_found(reference, members, is_path=False)
+        return _Meaning(name=name, members=_having(members, name))
+    own = await _own_card(Path(path), composed(Path(path).name), on_progress)
+    name = name or next((model.name for model in _listings(members) if model.digest == own.digest), None)
+    if name is None:
+        raise _not_found(path, members, is_path=True)
+    return _Meaning(name=name, members=_having(members, name), path=path, own=own)
+
+
+def _model_here(reference: str) -> str | None:
+    """Where on this machine `reference` is a model; a link there may have lost the suffix of what it leads to."""
+    path = path_here(reference)
+    return path if path and (is_model(Path(path)) or is_model(Path(path).resolve())) else None
+
+
+def _listings(members: Sequence[Member]) -> Iterator[ModelListing]:
+    for member in members:
+        yield from member.facts.models if member.facts else ()
+
+
+def _having(members: Sequence[Member], name: str) -> tuple[Member, ...]:
+    return tuple(member for member in members if any(model.name == name for model in _listings([member])))
 
 
 async def _own_card(path: Path, name: str, on_progress: OnProgress) -> ModelCard:
@@ -100,12 +142,6 @@ async def _card(member: Member, listed: str, on_progress: OnProgress) -> ModelCa
         )
     except (NodeError, WireError, DeadlineError, InternalError, OverloadedError) as error:
         return error
-
-
-def _listed_name(member: Member, name: str) -> str | None:
-    """What the member calls the model; a GGUF file's name may be given without its suffix."""
-    listed = [model.name for model in member.facts.models] if member.facts else []
-    return next((known for known in (name, name + GGUF_SUFFIX) if known in listed), None)
 
 
 def _require_same(card: ModelCard, owner: str, other: ModelCard, node: str) -> None:

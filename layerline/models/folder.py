@@ -39,6 +39,11 @@ def list_models(folder: Path) -> tuple[Listing, ...]:
     return tuple((name, *found[name]) for name in sorted(found)[:MAX_MODELS])
 
 
+def is_model(path: Path) -> bool:
+    """Whether there is a model at `path`: a GGUF file, or a folder with config.json and safetensors."""
+    return _model_bytes(path) is not None
+
+
 def find_model(folder: Path, name: str) -> Path:
     """The model that `list_models` calls `name`, a GGUF file's with or without its suffix.
 
@@ -71,7 +76,7 @@ class _Search:
     def _below(self, folder: Path, depth: int) -> Iterator[tuple[Path, int]]:
         folders = []
         for path in self._entries_of(folder):
-            size_bytes = _regular_bytes(path) if path.suffix == GGUF_SUFFIX else _folder_model_bytes(path)
+            size_bytes = _model_bytes(path)
             if size_bytes is not None:
                 yield path, size_bytes
             elif depth > 1 and path.is_dir():
@@ -94,6 +99,10 @@ class _Search:
                 return
             if not path.name.startswith("."):
                 yield path
+
+
+def _model_bytes(path: Path) -> int | None:
+    return _regular_bytes(path) if path.suffix == GGUF_SUFFIX else _folder_model_bytes(path)
 
 
 def _folder_model_bytes(folder: Path) -> int | None:

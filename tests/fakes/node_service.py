@@ -117,6 +117,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
     def __init__(self, name: str, card: ModelCard, *, mib: int = 1024) -> None:
         self.name = name
         self.card = card
+        self.listed = (card.name,)  # what it calls the model
         self.hooks: dict[str, Hook] = {}
         self.on_step: StepHook | None = None
         self.silent = False
@@ -182,7 +183,9 @@ class FakeNode(node_pb2_grpc.NodeServicer):
 
     @unary_handler
     async def Describe(self, request: Any, context: Any) -> node_pb2.NodeFacts:
-        listing = ModelListing(name=self.card.name, digest=self.card.digest, size_bytes=self.card.size_bytes)
+        listings = [
+            ModelListing(name=name, digest=self.card.digest, size_bytes=self.card.size_bytes) for name in self.listed
+        ]
         facts = NodeFacts(
             node_id=f"id-{self.name}",
             name=self.name,
@@ -191,7 +194,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
             state="draining" if self.admission.draining else self.state,
             addresses=(self.address,),
             devices=self._devices,
-            models=(listing,),
+            models=tuple(listings),
             loaded=(self.keeper.loaded,) if self.keeper.loaded else (),
             held_by=self.admission.holder,
             last_epoch=self.epochs.epoch,
