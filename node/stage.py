@@ -27,9 +27,10 @@ from node.model.attention.backend import PagedAttention
 from node.model.attention.run_attention import RunAttention
 from node.model.decoder import Decoder
 from node.model.drawing import Drawing
+from node.model.linear.tensor_source import Progress
 from node.model.parallel import joined
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
-from node.model.weights import Held, Progress, load_decoder
+from node.model.weights import Held, load_decoder
 from node.ranks.group import Alone, RankGroup
 
 

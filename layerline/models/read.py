@@ -8,21 +8,39 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard
-from layerline.models.storage import columns_to_float32, stored_bytes
+from layerline.models.storage import columns_of_blocks, columns_to_float32, stored_bytes, to_float32
 from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
 from layerline.models.unreadable import open_model_file, unreadable
 
 REMEDY = "Leave model files alone while they are in use; try again, or fetch the model anew."
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlock:
+    """Neighbouring rows of a tensor in whole blocks of their storage."""
+
+    first_row: int  # of those that were asked for
+    storage: str
+    stored: NDArray[np.uint8]  # [rows, bytes]
+    columns: range | None  # those of the blocks' numbers that were asked for; None: a vector, with a number a row
+
+    def to_float32(self) -> NDArray[np.float32]:
+        """The numbers [rows, columns], or [rows] of a vector: without loss, fresh, writable and C-contiguous."""
+        if self.columns is None:
+            return to_float32(self.storage, self.stored.reshape(-1), (len(self.stored),))
+        return columns_to_float32(self.storage, self.stored, self.columns)
 
 
 class TensorReader:
@@ -58,10 +76,27 @@ class TensorReader:
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Yields (first_row, float32 array [rows, ...]) in order; each array is fresh, writable, and yours.
 
-        Every storage type becomes float32 without loss. A matrix comes in blocks of at most `rows_per_block` rows, a
-        vector whole. Of `rows` and `columns`, if given, only those come, the first of `rows` as row 0; of a matrix
-        nothing else is read but what shares a block of its storage with them. Rows in GGUF-llama order (`rope_pairs`)
-        are put back, and come in whole heads; `rows` must be whole heads then, too.
+        Every storage type becomes float32 without loss. Otherwise as `stored_blocks`.
+        """
+        for block in self.stored_blocks(entry, rows_per_block, rows, columns):
+            yield block.first_row, block.to_float32()
+
+    def stored_blocks(
+        self,
+        entry: TensorEntry,
+        rows_per_block: int,
+        rows: range | None = None,
+        columns: range | None = None,
+        *,
+        head_order: Sequence[int] = (),
+    ) -> Iterator[StoredBlock]:
+        """Yields the tensor in blocks of rows as they are stored, in order; each is a copy, and yours.
+
+        A matrix comes in blocks of at most `rows_per_block` rows, a vector whole. Of `rows` and `columns`, if given,
+        only those come, the first of `rows` as row 0; of a matrix nothing else is read but what shares a block of its
+        storage with them. `head_order` wants the rows of each head, of so many neighbours, in another order: row i of a
+        head is what row `head_order[i]` is in the tensor. `rows` must be whole heads then, as they must where the file
+        itself has another order (`rope_pairs`), which is undone; so many rows come at least.
 
         The numbers may be trusted once the iterator is exhausted. Only then has the hash of a stored tensor been seen
         or, of one that was read in part, that nobody has written to its file since it was opened. Raises
@@ -69,45 +104,55 @@ class TensorReader:
         """
         assert rows_per_block > 0
         rows = range(entry.shape[0]) if rows is None else rows
+        order = _stored_order(entry, head_order)
         if len(entry.shape) == 1:
-            yield 0, self._vector(entry)[rows.start : rows.stop]
+            yield self._vector(entry, order, rows)
             return
         columns = range(entry.shape[1]) if columns is None else columns
-        block_rows, begin = _block_rows(entry, rows_per_block), 0  # the first of the entry's rows in this range
+        block_rows = max(1, rows_per_block // len(order)) * len(order)
+        begin = 0  # the first of the entry's rows in this range
         for part in entry.ranges:
             wanted = range(max(rows.start, begin), min(rows.stop, begin + part.rows))
             if wanted:
                 own = _shifted(wanted, part.first_row - begin)
-                for first_row, numbers in self._range_blocks(part.tensor, own, columns, block_rows):
-                    yield first_row + wanted.start - rows.start, _in_order(entry, numbers)
+                for block in self._range_blocks(part.tensor, own, columns, block_rows):
+                    first_row = block.first_row + wanted.start - rows.start
+                    yield replace(block, first_row=first_row, stored=_reordered(block.stored, order))
             begin += part.rows
 
     def _range_blocks(
         self, tensor: StoredTensor, rows: range, columns: range, block_rows: int
-    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    ) -> Iterator[StoredBlock]:
         """Blocks of these rows and columns of a stored matrix, the first row as row 0."""
         _check_size(tensor)
         whole = (rows, columns) == (range(tensor.rows), range(tensor.shape[-1]))
         digest = hashlib.sha256() if whole else None
         for first_row in range(rows.start, rows.stop, block_rows):
             block = range(first_row, min(first_row + block_rows, rows.stop))
-            yield first_row - rows.start, self._read(tensor, block, columns, digest)
+            stored, part = self._read(tensor, block, columns, digest)
+            yield StoredBlock(first_row - rows.start, tensor.storage, stored, part)
         self._check_unchanged(tensor, digest)
 
-    def _vector(self, entry: TensorEntry) -> NDArray[np.float32]:
+    def _vector(self, entry: TensorEntry, order: list[int], rows: range) -> StoredBlock:
+        """In float32: a vector is one row of its storage, of which no part can be put in order."""
         parts = []
         for part in entry.ranges:
             _check_size(part.tensor)
             digest = hashlib.sha256()
-            numbers = self._read(part.tensor, range(1), range(part.tensor.rows), digest).reshape(-1)
+            stored, columns = self._read(part.tensor, range(1), range(part.tensor.rows), digest)
             self._check_unchanged(part.tensor, digest)
+            numbers = columns_to_float32(part.tensor.storage, stored, columns).reshape(-1, 1)
             parts.append(numbers[part.first_row : part.first_row + part.rows])
-        return _in_order(entry, parts[0] if len(parts) == 1 else np.concatenate(parts))
+        wanted = np.ascontiguousarray(_reordered(np.concatenate(parts), order)[rows.start : rows.stop])
+        return StoredBlock(0, "F32", wanted.view(np.uint8), None)
 
     def _read(
         self, tensor: StoredTensor, rows: range, columns: range, digest: hashlib._Hash | None
-    ) -> NDArray[np.float32]:
-        """Those rows [rows, columns]; of a vector row 0 is all there is."""
+    ) -> tuple[NDArray[np.uint8], range]:
+        """The blocks of those rows that hold `columns` [rows, bytes], and which of their numbers those are.
+
+        Of a vector row 0 is all there is.
+        """
         mapping = self._mappings[tensor.file]
         row_bytes = stored_bytes(tensor.storage, tensor.shape[-1:])
         offset, nbytes = tensor.offset + rows.start * row_bytes, len(rows) * row_bytes
@@ -116,11 +161,9 @@ class TensorReader:
         with memoryview(mapping) as whole, whole[offset : offset + nbytes] as stored:
             if digest is not None:
                 digest.update(stored)
-            numbers = columns_to_float32(
-                tensor.storage, np.frombuffer(stored, np.uint8).reshape(len(rows), -1), columns
-            )
+            blocks = columns_of_blocks(tensor.storage, np.frombuffer(stored, np.uint8).reshape(len(rows), -1), columns)
         _drop_pages(mapping, offset, nbytes)
-        return numbers
+        return blocks
 
     def _file_path(self, file: str) -> Path:
         return self._path / file if self._card.container == "safetensors" else self._path
@@ -150,19 +193,23 @@ class TensorReader:
             raise ModelCorruptError(f"{message}: it has changed since it was indexed.", remedy=REMEDY)
 
 
-def _block_rows(entry: TensorEntry, rows_per_block: int) -> int:
-    """Whole heads where their rows are to be put back in order."""
-    if not entry.rope_pairs:
-        return rows_per_block
-    return max(1, rows_per_block // entry.rope_pairs) * entry.rope_pairs
+def _stored_order(entry: TensorEntry, head_order: Sequence[int]) -> list[int]:
+    """Which row of a head as it is stored each row of a head is that is wanted.
+
+    llama.cpp's converter interleaves the two halves of each head of some tensors.
+    """
+    rows = entry.rope_pairs
+    assert not (rows and head_order) or len(head_order) == rows, "the heads of a tensor have one size"
+    wanted = list(head_order) or list(range(max(1, rows)))
+    return [2 * (row % (rows // 2)) + row // (rows // 2) for row in wanted] if rows else wanted
 
 
-def _in_order(entry: TensorEntry, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Undoes the row order of llama.cpp's converter, which interleaves the two halves of each head."""
-    if not entry.rope_pairs:
-        return numbers
-    pairs = numbers.reshape(-1, entry.rope_pairs // 2, 2, *numbers.shape[1:])
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(numbers.shape)
+def _reordered(rows: NDArray[Any], order: list[int]) -> NDArray[Any]:
+    """The rows of each head in `order`."""
+    if order == list(range(len(order))):
+        return rows
+    heads = rows.reshape(-1, len(order), *rows.shape[1:])
+    return heads[:, order].reshape(rows.shape)
 
 
 def _shifted(rows: range, by: int) -> range:

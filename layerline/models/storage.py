@@ -41,14 +41,18 @@ def to_float32(storage: str, stored: NDArray[np.uint8], shape: tuple[int, ...]) 
     return numbers.reshape(shape)
 
 
-def columns_to_float32(storage: str, rows: NDArray[np.uint8], columns: range) -> NDArray[np.float32]:
-    """Those columns of stored rows [rows, bytes] as a fresh, writable, C-contiguous float32 array [rows, columns].
-
-    Nothing is looked at but the whole blocks of `storage` that hold them.
-    """
+def columns_of_blocks(storage: str, rows: NDArray[np.uint8], columns: range) -> tuple[NDArray[np.uint8], range]:
+    """A copy of the blocks of stored rows [rows, bytes] that hold `columns`, and which of their numbers those are."""
     block_numbers, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[storage]]
     first, end = columns.start // block_numbers, -(-columns.stop // block_numbers)
-    blocks = np.ascontiguousarray(rows[:, first * block_bytes : end * block_bytes]).reshape(-1)
-    numbers = to_float32(storage, blocks, (len(rows), (end - first) * block_numbers))
-    skipped = columns.start - first * block_numbers
-    return np.ascontiguousarray(numbers[:, skipped : skipped + len(columns)])
+    skipped = first * block_numbers
+    return rows[:, first * block_bytes : end * block_bytes].copy(), range(
+        columns.start - skipped, columns.stop - skipped
+    )
+
+
+def columns_to_float32(storage: str, rows: NDArray[np.uint8], columns: range) -> NDArray[np.float32]:
+    """Those columns of stored rows [rows, bytes] as a fresh, writable, C-contiguous float32 array [rows, columns]."""
+    block_numbers, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[storage]]
+    numbers = to_float32(storage, rows.reshape(-1), (len(rows), rows.shape[1] // block_bytes * block_numbers))
+    return np.ascontiguousarray(numbers[:, columns.start : columns.stop])

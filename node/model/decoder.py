@@ -22,7 +22,7 @@ from layerline.models.spec import ModelSpec
 from node.model.attention.backend import StepAttention
 from node.model.embedding import Embedding
 from node.model.feed_forward import GatedFeedForward
-from node.model.linear import Linear
+from node.model.linear.forms import Linear
 from node.model.norm import Norm
 from node.model.self_attention import SelfAttention
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from node.model.linear import Linear
+from node.model.linear.forms import Linear
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from node.model.decoder import Decoder, Layer
 from node.model.embedding import Embedding
-from node.model.linear import Linear
+from node.model.linear.forms import Linear
 from node.ranks.group import RankGroup
 
 

@@ -50,10 +50,10 @@ def turn_(heads_TND: Tensor, turns_T1P: Tensor) -> None:
     heads_TND.copy_(torch.view_as_real(heads_TNP * turns_T1P).view(heads_TND.shape))
 
 
-def pair_(rows: Tensor, head_dim: int) -> None:
-    """Puts the rows [heads * head_dim, ...] of a query or key matrix or bias into the order that `turn_` wants."""
-    halves = rows.view(-1, 2, head_dim // 2, *rows.shape[1:])
-    rows.copy_(halves.transpose(1, 2).reshape(rows.shape))
+def pair_order(head_dim: int) -> tuple[int, ...]:
+    """Which row of a head in a model file is each row in the order that `turn_` wants."""
+    half = head_dim // 2
+    return tuple(row // 2 + half * (row % 2) for row in range(head_dim))
 
 
 def _frequencies(spec: RopeSpec, head_dim: int) -> Tensor:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from node.model.attention.backend import LayerAttention, StepAttention
-from node.model.linear import Linear
+from node.model.linear.forms import Linear
 from node.model.rope import Rope, Turns, turn_
 
 

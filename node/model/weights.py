@@ -1,28 +1,21 @@
-"""Loading a stage: from the model's files straight into the matrices it computes with.
+"""Loading a stage: which slices of a model's tensors each of its matrices and vectors consists of.
 
-Owns which tensors a stage holds, of each only the part that this rank has, and how those that are multiplied together
-lie in one matrix. Every block of
-rows is converted into its place as it is read, so that beside what is held there is never more than a block a
-thread, and one matrix a thread while it is packed. Knows neither containers nor quantisation.
-
-Shapes: C hidden, V vocabulary, O outputs, I inputs.
+Owns the order in which they are loaded and the threads that do it. How a matrix is made of slices is its own business
+(`node.model.linear`). Knows neither containers nor quantisation.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard
 from layerline.models.read import TensorReader
 from layerline.models.shares import RankShare
@@ -30,18 +23,18 @@ from layerline.models.sizes import stage_weights_bytes
 from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
 from node.model.attention.backend import LayerAttention
 from node.model.decoder import Decoder, Layer, Output
-from node.model.embedding import PlainEmbedding
+from node.model.embedding import Embedding
 from node.model.feed_forward import GatedFeedForward
-from node.model.linear import Linear, owned_linear, shared_linear
+from node.model.linear.forms import Linear
+from node.model.linear.loading import HeldAs, load_embedding, load_linear, load_tensor, load_tied
+from node.model.linear.tensor_source import Progress, TensorSlice, TensorSource
 from node.model.norm import Norm
-from node.model.rope import Rope, pair_
+from node.model.rope import Rope, pair_order
 from node.model.self_attention import SelfAttention
 from node.model.sides import Side, Sides
 
-BLOCK_NUMBERS = 1 << 20  # 4 MiB of float32 a block: large enough for numpy, small beside any matrix
 LOADING_THREADS = 2
-Progress = Callable[[int, int], None]
-"""(done_bytes, total_bytes) of the weights as they are held."""
+Ends = tuple[Embedding | None, Linear | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,8 +54,11 @@ def load_decoder(card: ModelCard, path: Path, held: Held, progress: Progress) ->
     The decoder of a part is that of the smaller model which the part is. Raises ModelCorruptError if a tensor is
     missing, has another shape, or its bytes have changed.
     """
-    with TensorReader(path, card) as reader, torch.inference_mode():
-        decoder = _StageLoader(card, reader, held, progress).load()
+    part, dtype = held.share.part_of(card.spec), str(held.dtype).removeprefix("torch.")
+    total_bytes = stage_weights_bytes(part, held.first_layer, held.last_layer, dtype)
+    with TensorReader(path, card) as reader:
+        source = TensorSource(card, reader, total_bytes, progress)
+        decoder = _StageLoader(card.spec, part, source, held).load()
     _return_free_memory()
     return decoder
 
@@ -70,141 +66,98 @@ def load_decoder(card: ModelCard, path: Path, held: Held, progress: Progress) ->
 class _StageLoader:
     """One loading; each of its threads fills other matrices, for which inference mode is entered anew."""
 
-    def __init__(self, card: ModelCard, reader: TensorReader, held: Held, progress: Progress) -> None:
-        self._card = card
-        self._part = held.share.part_of(card.spec)
-        self._hidden = Side(length=card.spec.hidden, part=range(card.spec.hidden))
-        self._reader = reader
-        self._ropes = _ropes(self._part, held)
+    def __init__(self, model: ModelSpec, part: ModelSpec, source: TensorSource, held: Held) -> None:
+        self._model = model
+        self._part = part
+        self._source = source
         self._held = held
-        self._progress = progress
-        self._progress_lock = Lock()
-        self._done_bytes = 0
-        dtype = str(held.dtype).removeprefix("torch.")
-        self._total_bytes = stage_weights_bytes(self._part, held.first_layer, held.last_layer, dtype)
+        self._held_as = HeldAs(dtype=held.dtype, device=held.device)
+        self._ropes = _ropes(part, held)
+        self._has_first = held.first_layer == 0
+        self._has_last = held.last_layer == model.layers - 1
 
     def load(self) -> Decoder:
         """The largest matrices come first, so that packing them needs no memory beyond what the stage takes."""
-        part, held = self._part, self._held
+        numbers = range(self._held.first_layer, self._held.last_layer + 1)
         with ThreadPoolExecutor(LOADING_THREADS, "load") as threads:
-            embedding = threads.submit(self._embedding)
-            output = threads.submit(self._own_output)
-            layers = [threads.submit(self._layer, n) for n in range(held.first_layer, held.last_layer + 1)]
-            _wait_for([embedding, output, *layers])
-        embedding_VC = embedding.result()
+            ends = threads.submit(self._ends)
+            layers = [threads.submit(self._layer, number) for number in numbers]
+            final_norm = threads.submit(self._final_norm)
+            _wait_for([ends, *layers, final_norm])
+        embedding, matrix = ends.result()
+        norm = final_norm.result()
         return Decoder(
-            spec=part,
+            spec=self._part,
             layers=[layer.result() for layer in layers],
-            embedding=None if embedding_VC is None else PlainEmbedding(embedding_VC),
-            output=self._output(output.result(), embedding_VC),
+            embedding=embedding,
+            output=Output(norm=norm, matrix=matrix) if norm and matrix else None,
         )
 
-    @property
-    def _has_first(self) -> bool:
-        return self._held.first_layer == 0
-
-    @property
-    def _has_last(self) -> bool:
-        return self._held.last_layer == self._part.layers - 1
-
     @torch.inference_mode()
-    def _embedding(self) -> Tensor | None:
-        if not self._has_first:
-            return None
-        return self._end_matrix("embedding")
-
-    @torch.inference_mode()
-    def _own_output(self) -> Linear | None:
-        """The output matrix, unless it is that of the embedding which this stage has as well."""
-        if not self._has_last or (self._has_first and self._part.tied_output):
-            return None
-        name = "embedding" if self._part.tied_output else "output"
-        return owned_linear(self._end_matrix(name))
-
-    def _end_matrix(self, name: str) -> Tensor:
+    def _ends(self) -> Ends:
+        """Embedding and output matrix, as far as this stage has them; one matrix if they are tied."""
         sides = self._sides(self._held.first_layer)
-        return self._matrix([name], [sides.vocabulary], sides.hidden)
-
-    def _sides(self, layer: int) -> Sides:
-        return Sides.of(self._card.spec, self._held.share, layer)
-
-    def _output(self, own: Linear | None, embedding_VC: Tensor | None) -> Output | None:
-        if not self._has_last:
-            return None
-        if own is None:
-            assert embedding_VC is not None, "a tied output has a matrix of its own or shares one"
-            own = shared_linear(embedding_VC)
-        return Output(norm=self._norm("final_norm"), matrix=own)
+        matrix = TensorSlice(name="embedding", rows=sides.vocabulary, columns=sides.hidden)
+        own = TensorSlice(name="output", rows=sides.vocabulary, columns=sides.hidden)
+        if self._has_first and self._has_last and self._part.tied_output:
+            return load_tied(self._source, matrix, self._held_as)
+        embedding = load_embedding(self._source, matrix, self._held_as) if self._has_first else None
+        output = self._linear([matrix if self._part.tied_output else own]) if self._has_last else None
+        return embedding, output
 
     @torch.inference_mode()
-    def _layer(self, index: int) -> Layer:
-        sides, prefix, attention = self._sides(index), f"layers.{index}.", self._part.layer(index).attention
-        gate_up_OI = self._matrix([prefix + "gate", prefix + "up"], [sides.feed_forward] * 2, sides.hidden)
-        down_OI = self._matrix([prefix + "down"], [sides.hidden], sides.feed_forward)
-        output_OI = self._matrix([prefix + "attention_output"], [sides.hidden], sides.attended)
+    def _final_norm(self) -> Norm | None:
+        return self._norm("final_norm") if self._has_last else None
+
+    @torch.inference_mode()
+    def _layer(self, number: int) -> Layer:
+        sides, prefix = self._sides(number), f"layers.{number}."
+
+        def matrix(name: str, rows: Side, columns: Side) -> TensorSlice:
+            return TensorSlice(name=prefix + name, rows=rows, columns=columns)
+
+        gate, up = (matrix(name, sides.feed_forward, sides.hidden) for name in ("gate", "up"))
+        feed_forward = GatedFeedForward(
+            gate_up=self._linear([gate, up]), down=self._linear([matrix("down", sides.hidden, sides.feed_forward)])
+        )
+        spec = self._part.layer(number).attention
+        attention = SelfAttention(
+            core=LayerAttention(spec=spec),
+            rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
+            qkv=self._qkv(prefix, spec, sides),
+            output=self._linear([matrix("attention_output", sides.hidden, sides.attended)]),
+        )
         return Layer(
             attention_norm=self._norm(prefix + "attention_norm"),
-            attention=SelfAttention(
-                core=LayerAttention(spec=attention),
-                rope=None if attention.rope is None else self._ropes[attention.rope, attention.head_dim],
-                qkv=self._qkv(prefix, attention, sides),
-                output=owned_linear(output_OI),
-            ),
+            attention=attention,
             feed_forward_norm=self._norm(prefix + "ffn_norm"),
-            feed_forward=GatedFeedForward(gate_up=owned_linear(gate_up_OI), down=owned_linear(down_OI)),
+            feed_forward=feed_forward,
         )
 
-    def _qkv(self, prefix: str, attention: AttentionSpec, sides: Sides) -> Linear:
-        names, outputs = [prefix + "q", prefix + "k", prefix + "v"], [sides.queries, sides.keys, sides.values]
-        turned = attention.query_numbers + attention.key_numbers if attention.rope else 0
-        weight_OI = self._matrix(names, outputs, sides.hidden)
-        pair_(weight_OI[:turned], attention.head_dim)
-        if not attention.qkv_bias:
-            return owned_linear(weight_OI)
-        bias_O = self._vector([f"{name}_bias" for name in names], outputs)
-        pair_(bias_O[:turned], attention.head_dim)
-        return owned_linear(weight_OI, bias_O)
+    def _qkv(self, prefix: str, spec: AttentionSpec, sides: Sides) -> Linear:
+        """Queries, keys and values in one matrix; rows of what is rotated are in the order of pairs."""
+        order = pair_order(spec.head_dim) if spec.rope else ()
+
+        def parts(ending: str, columns: Side | None) -> list[TensorSlice]:
+            rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
+            return [
+                TensorSlice(name=prefix + name + ending, rows=side, columns=columns, head_order=head_order)
+                for name, (side, head_order) in rows.items()
+            ]
+
+        return self._linear(parts("", sides.hidden), bias=parts("_bias", None) if spec.qkv_bias else [])
+
+    def _linear(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> Linear:
+        return load_linear(self._source, slices, self._held_as, bias)
 
     def _norm(self, name: str) -> Norm:
-        return Norm(self._vector([name], [self._hidden]), self._part.norm_epsilon)
+        hidden = self._sides(self._held.first_layer).hidden
+        return Norm(
+            load_tensor(self._source, [TensorSlice(name=name, rows=hidden)], self._held_as), self._part.norm_epsilon
+        )
 
-    def _matrix(self, names: list[str], outputs: list[Side], inputs: Side) -> Tensor:
-        """The named tensors as one matrix, below each other: of each the rows and columns that are held."""
-        sizes = [len(side.part) for side in outputs]
-        weight_OI = self._empty(sum(sizes), len(inputs.part))
-        for name, side, part_OI in zip(names, outputs, torch.split(weight_OI, sizes), strict=True):
-            self._fill(name, part_OI, side, inputs)
-        return weight_OI
-
-    def _vector(self, names: list[str], sides: list[Side]) -> Tensor:
-        sizes = [len(side.part) for side in sides]
-        vector = self._empty(sum(sizes))
-        for name, side, part in zip(names, sides, torch.split(vector, sizes), strict=True):
-            self._fill(name, part, side)
-        return vector
-
-    def _empty(self, *shape: int) -> Tensor:
-        return torch.empty(shape, dtype=self._held.dtype, device=self._held.device)
-
-    def _fill(self, name: str, place: Tensor, *sides: Side) -> None:
-        entry, shape = self._card.tensor(name), tuple(side.length for side in sides)
-        if entry is None:
-            raise self._corrupt(f"has no tensor {name}")
-        if entry.shape != shape:
-            raise self._corrupt(f"has tensor {name} with shape {entry.shape}, not {shape}")
-        rows_per_block = max(1, BLOCK_NUMBERS // entry.shape[-1])
-        for first_row, numbers in self._reader.blocks(entry, rows_per_block, *(side.part for side in sides)):
-            rows = place[first_row : first_row + len(numbers)]
-            rows.copy_(torch.from_numpy(numbers))
-            self._report(rows.nbytes)
-
-    def _report(self, more_bytes: int) -> None:
-        with self._progress_lock:
-            self._done_bytes += more_bytes
-            self._progress(self._done_bytes, self._total_bytes)
-
-    def _corrupt(self, what: str) -> ModelCorruptError:
-        return ModelCorruptError(f"Model {self._card.name} {what}.", remedy="Fetch the model anew.")
+    def _sides(self, layer: int) -> Sides:
+        return Sides.of(self._model, self._held.share, layer)
 
 
 def _ropes(part: ModelSpec, held: Held) -> dict[tuple[RopeSpec, int], Rope]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from node.model.linear import (
+from node.model.linear.forms import (
     Linear,
     PackedLinear,
     PlainLinear,
@@ -17,7 +17,7 @@ from node.model.linear import (
     shared_linear,
 )
 from node.model.norm import Norm
-from node.model.rope import pair_
+from node.model.rope import pair_order
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -64,7 +64,5 @@ def test_the_norm_is_that_of_torch(dtype: torch.dtype) -> None:
     torch.testing.assert_close(Norm(weight_C, 1e-5)(x_TC), expected)
 
 
-def test_pairs_are_put_next_to_each_other_in_each_head() -> None:
-    rows = torch.arange(12)
-    pair_(rows, 6)
-    assert rows.tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+def test_pairs_are_next_to_each_other_in_a_head() -> None:
+    assert pair_order(6) == (0, 3, 1, 4, 2, 5)

@@ -185,3 +185,30 @@ def test_rows_that_are_not_stored_are_no_range(
     entry = raw(tmp_path, card, "F16")[2]
     with pytest.raises(ValueError, match="rows out of range"):
         cut(entry, *ranges)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("name", ["layers.0.q", "layers.1.k", "layers.0.q_bias"])
+def test_rows_of_each_head_come_in_the_order_that_is_wanted(tmp_path: Path, family: str, name: str) -> None:
+    """From either container, whatever order it has itself, in blocks that need not be whole heads."""
+    tiny, order = TinyModel(family=family), [int(row) for row in np.random.default_rng(1).permutation(16)]
+    for path in (write_gguf(tmp_path / "m.gguf", tiny), write_folder(tmp_path / "m", tiny)):
+        card = index_model(path, "m", lambda done, total: None)
+        entry = card.tensor(name)
+        if entry is None:
+            assert (family, name) == ("llama", "layers.0.q_bias")
+            continue
+        with TensorReader(path, card) as reader:
+            blocks = list(reader.stored_blocks(entry, 20, range(16, 32), head_order=order))
+        wanted = tiny.weights()[name][16:32][order]
+        np.testing.assert_array_equal(np.concatenate([block.to_float32() for block in blocks]), wanted)
+
+
+def test_stored_blocks_are_the_bytes_of_the_file(tmp_path: Path, card: ModelCard) -> None:
+    path, card, entry = raw(tmp_path, card, "Q4_K")
+    rows = np.frombuffer(path.read_bytes()[96:], np.uint8).reshape(ROWS, -1)
+    with TensorReader(path, card) as reader:
+        first, second = reader.stored_blocks(entry, 10, range(4, 19), range(300, 600))
+    assert (first.first_row, second.first_row, first.columns) == (0, 10, range(44, 344))
+    np.testing.assert_array_equal(first.stored, rows[4:14, 144:432])
+    np.testing.assert_array_equal(second.stored, rows[14:19, 144:432])
