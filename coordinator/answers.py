@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 
 from coordinator.engine import Answer
-from coordinator.scheduling.events import Ended, EndReason, Event
+from coordinator.scheduling.events import Ended, EndReason, Token
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.detokenizer import Detokenizer
@@ -143,7 +143,7 @@ class _Writer:
         self._waiting_ids: list[int] = []
         self._completion_tokens = 0
 
-    def take(self, event: Event) -> Piece | None:
+    def take(self, event: Token | Ended) -> Piece | None:
         """The text that has become certain with `event`, None if none has."""
         if isinstance(event, Ended):
             self.reason = event.reason

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from coordinator.ring import Ring
-from coordinator.scheduling.events import Event
+from coordinator.scheduling.events import Ended, Event, Failed, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
@@ -34,13 +34,13 @@ class Answer:
     def __init__(self, requests: Sequence[SequenceRequest], finish: Callable[[int], None]) -> None:
         self.requests = tuple(requests)
         self._finish = finish
-        self._events: asyncio.Queue[Event | LayerlineError] = asyncio.Queue()
+        self._events: asyncio.Queue[Token | Ended | LayerlineError] = asyncio.Queue()
 
-    def put(self, event: Event | LayerlineError) -> None:
+    def put(self, event: Token | Ended | LayerlineError) -> None:
         """Hands over an event, or the error that ends the answer."""
         self._events.put_nowait(event)
 
-    async def next_event(self) -> Event:
+    async def next_event(self) -> Token | Ended:
         """The next event of any of the sequences; raises the error that ended them all."""
         event = await self._events.get()
         if isinstance(event, LayerlineError):
@@ -159,7 +159,7 @@ class Engine:
         for event in events:
             answer = self._answers.get(event.sequence)
             if answer:
-                answer.put(event)
+                answer.put(event.error if isinstance(event, Failed) else event)
         self._work.set()  # pages may have become free
 
     def _finish(self, sequence: int) -> None:

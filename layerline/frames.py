@@ -150,6 +150,7 @@ class StepResult:
     step: int
     sampled: tuple[SampledToken, ...] = ()
     timings: tuple[StageTiming, ...] = ()
+    failed: tuple[int, ...] = ()  # sequences of which a row is not numbers; no token is drawn for them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

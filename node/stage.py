@@ -105,11 +105,11 @@ class Stage:
         """Computes one step: the frame for the next stage or, from the last one, the tokens that were drawn.
 
         Of several ranks this is for rank 0. Neither product has timings. Raises ProtocolError for a frame that is not
-        for this stage, before anything is allocated, and StageFailedError if the logits are not numbers.
+        for this stage, before anything is allocated.
         """
         x_TC = self._passed(frame)
         if self._is_last:
-            return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(self._sample(frame, x_TC)))
+            return self._result(frame, x_TC)
         return dataclasses.replace(frame, tensor=bytes_from_tensor(x_TC), timings=())
 
     @torch.inference_mode()
@@ -128,6 +128,15 @@ class Stage:
         self._decoder.layers_(x_TC, self._attention.plan(frame.spans))
         return x_TC
 
+    def _result(self, frame: Frame, x_TC: Tensor) -> StepResult:
+        """What was drawn. A sequence has failed if any of its rows is not numbers, even if no token is wanted yet:
+        what was written to its pages must not be read by others."""
+        drawn = self._sample(frame, x_TC)
+        wanted = {span.sequence for span in frame.spans if span.sampling}
+        failed = _not_numbers(frame, x_TC) | (wanted - {token.sequence for token in drawn})
+        sampled = tuple(token for token in drawn if token.sequence not in failed)
+        return StepResult(epoch=frame.epoch, step=frame.step, sampled=sampled, failed=tuple(sorted(failed)))
+
     def _sample(self, frame: Frame, x_TC: Tensor) -> list[SampledToken]:
         """Draws after the last row of each span that asks for it; logits of other rows are never computed."""
         ends = itertools.accumulate(span.count for span in frame.spans)
@@ -136,6 +145,15 @@ class Stage:
         return self._drawing.after(
             (self._decoder.logits(x_TC[[row for row, _ in block]]), [span for _, span in block]) for block in blocks
         )
+
+
+def _not_numbers(frame: Frame, x_TC: Tensor) -> set[int]:
+    """The sequences of which a row is not finite; a row's sum says so of all its numbers."""
+    finite_T = x_TC.sum(dim=1, dtype=torch.float32).isfinite()
+    if bool(finite_T.all()):
+        return set()
+    of_spans = torch.split(finite_T, [span.count for span in frame.spans])
+    return {span.sequence for span, rows in zip(frame.spans, of_spans, strict=True) if not bool(rows.all())}
 
 
 def _check_spec(card: ModelCard, spec: StageSpec) -> None:

@@ -27,7 +27,8 @@ sequence is never preempted, so it ends, and then the next oldest is the oldest:
 all of them back in the same way when a stage that held their pages is gone.
 
 It has **ended** at an end-of-sequence token or a stop string ("stop"), at its most tokens ("length"), or when
-the client left ("cancelled"). Steps in flight may still write to its pages; they are given back with the last of
+the client left ("cancelled"); it has **failed** where a stage says that its rows are not numbers, and what was computed
+of it since is kept for nobody. Steps in flight may still write to its pages; they are given back with the last of
 those, what has been computed stays cached while there is room, and the scheduler forgets the sequence.
 
 Modules: `scheduler` chooses within its `capacity`. Who gets pages: `memory`, which has the `pages`, their `free_runs`

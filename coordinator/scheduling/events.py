@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from layerline.errors import LayerlineError
+
 EndReason = Literal["stop", "length", "cancelled"]
 
 
@@ -26,4 +28,12 @@ class Ended:
     reason: EndReason
 
 
-Event = Token | Ended
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed:
+    """A sequence cannot go on; nothing more is told about it."""
+
+    sequence: int
+    error: LayerlineError
+
+
+Event = Token | Ended | Failed

@@ -10,7 +10,7 @@ from bisect import insort
 from collections import deque
 
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.events import Ended, EndReason, Event, Token
+from coordinator.scheduling.events import Ended, EndReason, Event, Failed, Token
 from coordinator.scheduling.figures import SchedulerFigures
 from coordinator.scheduling.memory import Memory
 from coordinator.scheduling.pages import PagePool
@@ -18,7 +18,7 @@ from coordinator.scheduling.sequence import Sequence, SequenceRequest, State
 from coordinator.scheduling.step import Step
 from coordinator.scheduling.tempo import Tempo
 from coordinator.scheduling.turns import share_rows
-from layerline.errors import OverloadedError, ProtocolError
+from layerline.errors import OverloadedError, ProtocolError, StageFailedError
 from layerline.frames import Span, StepResult
 
 
@@ -125,9 +125,13 @@ class Scheduler:
         events: list[Event] = []
         for span in step.spans:
             sequence = self._sequences[span.sequence]
-            sequence.take_back(span)
+            sequence.take_back(span, failed=sequence.id in result.failed)
             self._memory.offer(sequence)
-            if span.sampling is not None and sequence.state != "ended":
+            if sequence.state == "ended":
+                pass
+            elif sequence.failed:
+                events.append(self._fail(sequence))
+            elif span.sampling is not None:
                 events += self._accept(sequence, sampled[sequence.id])
             self._settle(sequence)
         return tuple(events)
@@ -257,14 +261,25 @@ class Scheduler:
         self._settle(sequence)
         return tuple(events)
 
+    def _fail(self, sequence: Sequence) -> Failed:
+        self._leave(sequence, "what was computed is not numbers")
+        error = StageFailedError(
+            "What the model computes for this request is not numbers.",
+            remedy="Try --dtype float32, or fetch the model anew.",
+        )
+        return Failed(sequence=sequence.id, error=error)
+
     def _end(self, sequence: Sequence, reason: EndReason) -> list[Event]:
+        self._leave(sequence, reason)
+        self._tempo.turnover.end()
+        return [Ended(sequence=sequence.id, reason=reason)]
+
+    def _leave(self, sequence: Sequence, why: str) -> None:
         if sequence.state == "waiting":
             self._waiting.remove(sequence)
         self._prefilling.pop(sequence.id, None)
         self._ready.pop(sequence.id, None)
-        sequence.become("ended", reason)
-        self._tempo.turnover.end()
-        return [Ended(sequence=sequence.id, reason=reason)]
+        sequence.become("ended", why)
 
     def _settle(self, sequence: Sequence) -> None:
         """Gives back the pages of a sequence that leaves, once no step in flight touches them."""

@@ -67,6 +67,7 @@ class Sequence:
         self.computed = 0  # of those, the ones whose keys and values are in their pages for certain
         self.cached = 0  # of those, the ones that need not be computed
         self.steps_in_flight = 0
+        self.failed = False  # what was computed of it is not numbers
         self.pages: tuple[PageRun, ...] = ()
         self.skipped_pages = 0  # that come before `pages` and that no further row reads
         self.state: State = "waiting"
@@ -133,10 +134,12 @@ class Sequence:
         gone = max(0, min(end, self.skipped_pages) - first)
         return [None] * gone + pages_between(self.pages, first + gone - self.skipped_pages, end - self.skipped_pages)
 
-    def take_back(self, span: Span) -> None:
-        """A step with this span has come back."""
+    def take_back(self, span: Span, *, failed: bool) -> None:
+        """A step with this span has come back. If it has `failed`, this and all that follows counts as not computed."""
         self.steps_in_flight -= 1
-        self.computed = span.start + span.count
+        self.failed = self.failed or failed
+        if not self.failed:
+            self.computed = span.start + span.count
 
     def issue(self, rows: int, page_tokens: int) -> tuple[Span, list[int]]:
         """The next `rows` tokens of the log as a span; one that ends the log asks for a token."""

@@ -31,11 +31,14 @@ class Step:
         return frozenset(span.sequence for span in self.spans if span.sampling is not None)
 
     def tokens_of(self, result: StepResult) -> dict[int, int]:
-        """The token drawn for each sequence; ProtocolError if `result` is not this step's."""
+        """The token drawn for each sequence that has not failed; ProtocolError if `result` is not this step's."""
         if result.step != self.number:
             raise ProtocolError(f"The last stage returned step {result.step}; the step due is {self.number}.")
         sampled = {token.sequence: token.token_id for token in result.sampled}
-        wanted = self.sampled_sequences()
+        failed = frozenset(result.failed)
+        if not failed <= {span.sequence for span in self.spans}:
+            raise ProtocolError(f"The last stage says that sequences failed which are not in step {result.step}.")
+        wanted = self.sampled_sequences() - failed
         if len(sampled) != len(result.sampled) or sampled.keys() != wanted:
             returned = sorted(token.sequence for token in result.sampled)
             raise ProtocolError(

@@ -90,6 +90,7 @@ def result_to_message(result: StepResult) -> ring_pb2.StepResult:
             for token in result.sampled
         ],
         timings=_timings_to_messages(result.timings),
+        failed=result.failed,
     )
 
 
@@ -108,6 +109,7 @@ def result_from_message(message: ring_pb2.StepResult) -> StepResult:
                 for token in message.sampled
             ),
             timings=_timings_from_messages(message.timings),
+            failed=tuple(message.failed),
         )
     except ValueError as error:
         raise ProtocolError(f"A step result is not valid: {error}.") from error

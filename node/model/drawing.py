@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerline.errors import StageFailedError
 from layerline.frames import SampledToken, Sampling, Span
 from node.model.sampler import draw
 from node.model.tensors import bytes_from_tensor
@@ -39,20 +38,13 @@ class Drawing:
     def after(self, blocks: Iterable[tuple[Tensor, Sequence[Span]]]) -> list[SampledToken]:
         """The tokens after the rows of blocks of (this rank's logits [N, V], a span that asks for each); in order.
 
-        To be called on every rank; only rank 0 gets any. Raises StageFailedError if logits are not numbers, but only
-        after the last block: the other ranks, who do not know, take part in them all.
+        To be called on every rank; only rank 0 gets any. There is none after a row whose logits are not numbers.
         """
-        drawn: list[SampledToken] = []
-        failure: StageFailedError | None = None
+        drawn: list[SampledToken | None] = []
         for logits_NV, spans in blocks:
             candidates = self._candidates(logits_NV, spans)
-            try:
-                drawn.extend(_drawn(row, span) for row, span in zip(candidates, spans, strict=False))
-            except StageFailedError as error:
-                failure = failure or error
-        if failure:
-            raise failure
-        return drawn
+            drawn.extend(_drawn(row, span) for row, span in zip(candidates, spans, strict=False))
+        return [token for token in drawn if token is not None]
 
     def _candidates(self, logits_NV: Tensor, spans: Sequence[Span]) -> list[_Candidates]:
         """Those of each row; none on other ranks than 0."""
@@ -85,10 +77,12 @@ def _likeliest_will_do(sampling: Sampling | None) -> bool:
     return sampling.temperature == 0.0 and not changed and not sampling.return_logits
 
 
-def _drawn(candidates: _Candidates, span: Span) -> SampledToken:
+def _drawn(candidates: _Candidates, span: Span) -> SampledToken | None:
     assert span.sampling is not None, "only spans that ask for a token come here"
     logits = candidates.logits.float()
     place = draw(logits.numpy(), span.sampling, span.start + span.count)
+    if place is None:
+        return None
     token_id = place if candidates.ids is None else int(candidates.ids[place])
     returned = bytes_from_tensor(logits) if span.sampling.return_logits else None
     return SampledToken(sequence=span.sequence, token_id=token_id, logits=returned)

@@ -13,25 +13,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.errors import StageFailedError
 from layerline.frames import Sampling
 
 Logits = NDArray[np.float32]
 Probabilities = NDArray[np.float64]
 
 
-def draw(logits: Logits, sampling: Sampling, position: int) -> int:
+def draw(logits: Logits, sampling: Sampling, position: int) -> int | None:
     """The token [vocabulary] logits give at `position`; at temperature 0 the likeliest, of equals the lowest id.
 
-    Raises StageFailedError if the logits are not numbers.
+    None if the logits are not numbers.
     """
     if sampling.repetition_penalty != 1.0 and sampling.penalised:
         logits = penalised(logits, sampling)
     likeliest = int(logits.argmax())
     if not np.isfinite(logits[likeliest]):  # argmax finds a NaN first
-        raise StageFailedError(
-            "The model's logits are not numbers.", remedy="Try --dtype float32, or fetch the model anew."
-        )
+        return None
     if sampling.temperature == 0.0:
         return likeliest
     return _inverse(distribution(logits, sampling), uniform(sampling.seed, position))
@@ -48,8 +45,10 @@ def penalised(logits: Logits, sampling: Sampling) -> Logits:
 
 def distribution(logits: Logits, sampling: Sampling) -> Probabilities:
     """The probabilities [vocabulary] after the filters; they sum to about 1. Temperature is not 0."""
-    scores = logits.astype(np.float64) / sampling.temperature
+    scores = logits.astype(np.float64)
     scores -= scores.max()
+    with np.errstate(over="ignore"):  # a temperature near 0 leaves minus infinity but for the likeliest
+        scores /= sampling.temperature
     if 0 < sampling.top_k < len(scores):
         threshold = np.partition(scores, -sampling.top_k)[-sampling.top_k]
         scores[scores < threshold] = -np.inf

@@ -84,13 +84,19 @@ class StageChain:
 
     def step(self, *rows: Rows) -> list[SampledToken]:
         """One step of these rows through all stages; what was drawn, in order."""
+        result = self.result(*rows)
+        assert result.failed == ()
+        return list(result.sampled)
+
+    def result(self, *rows: Rows) -> StepResult:
+        """One step of these rows through all stages."""
         self._step += 1
         product: Frame | StepResult = frame_of(*rows, step=self._step)
         for stage in self.stages:
             assert isinstance(product, Frame)
             product = stage.run(product)
         assert isinstance(product, StepResult)
-        return list(product.sampled)
+        return product
 
     def greedy(self, prompt: Sequence[int], count: int) -> list[int]:
         """`count` tokens after `prompt`, the likeliest each time."""

@@ -317,12 +317,17 @@ class StepResult(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     SAMPLED_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     step: _builtins.int
     @_builtins.property
     def sampled(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampledToken]: ...
     @_builtins.property
     def timings(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageTiming]: ...
+    @_builtins.property
+    def failed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """sequences of which a row is not numbers; no token is drawn for them"""
+
     def __init__(
         self,
         *,
@@ -330,10 +335,11 @@ class StepResult(_message.Message):
         step: _builtins.int = ...,
         sampled: _abc.Iterable[Global___SampledToken] | None = ...,
         timings: _abc.Iterable[Global___StageTiming] | None = ...,
+        failed: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "sampled", b"sampled", "step", b"step", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "failed", b"failed", "sampled", b"sampled", "step", b"step", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -93,7 +93,7 @@ def test_a_result_comes_back_as_it_was(
         SampledToken(sequence=sequence, token_id=token_id, logits=tensor("float32", 5) if logits else None)
         for sequence, token_id, logits in sampled
     )
-    told = StepResult(epoch=epoch, step=step, sampled=tokens, timings=timings)
+    told = StepResult(epoch=epoch, step=step, sampled=tokens, timings=timings, failed=(step, 7))
     assert result_from_message(ring_pb2.StepResult.FromString(result_to_message(told).SerializeToString())) == told
 
 
