@@ -28,6 +28,7 @@ from node.worker.rank_end import ProcessEnd
 from node.worker.rank_steps import RankSteps
 from node.worker.ring_service import RingService
 from node.worker.stage_compute import awaited
+from node.worker.threads import check_threads
 
 MAX_QUEUED_COMMANDS = 64
 NO_PORT = 0
@@ -44,6 +45,7 @@ def main(load: LoadPart = Stage.load, deadline_s: float = DEADLINE_S) -> None:
     start = _first_command(channel)
     channel.tell_alive()
     try:
+        check_threads(start.node)
         if start.rank == 0:
             asyncio.run(_lead(channel, start, load, deadline_s))
         else:
@@ -73,6 +75,7 @@ async def _lead(channel: DaemonPipe, start: pipe.Start, load: LoadPart, deadline
         rank = held.enter_context(loaded_rank(start, load, channel.write, deadline_s))
         part = _with_the_others(rank, start, ProcessEnd(channel)) if rank.lines else rank.part
         compute = held.enter_context(awaited(part, start.spec.devices[0]))
+        check_threads(start.node)  # again, now that the weights have their memory
         service = RingService(compute, node=start.node, model_digest=start.spec.digest)
         server = make_server()
         # The generated class knows only handlers that yield, gRPC also those that write to their context.

@@ -1,10 +1,10 @@
 """A worker that speaks the daemon's pipe and computes nothing: `python tests/fakes/daemon_worker.py [MODE [RANK]]`.
 
 Modes: "good"; "dawdles" (says a little progress, then loads for ever), "refuses", "dies", "freezes" (at Start), "stops"
-(says that it lives, then freezes), "sleeps" (the same, but is not stopped), "computes" (says that it lives, then
-computes for a second without a word), "babbles" (says what is no message), "stubborn" (ignores SIGTERM and the end of
-its input), "dreams" (never answers Place). With RANK only that rank is so, the others are good. SIGUSR1 has any say
-that it failed.
+(says that it lives, then freezes), "sleeps" (the same, but is not stopped), "mute" (likewise without a word),
+"computes" (says that it lives, then computes for a second without a word), "babbles" (says what is no message),
+"stubborn" (ignores SIGTERM and the end of its input), "dreams" (never answers Place). With RANK only that rank is so,
+the others are good. SIGUSR1 has any say that it failed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _start(mode: str, start: pipe.Start) -> None:
         sys.exit(3)
     if mode in ("stops", "sleeps", "computes"):
         _say(pipe.Alive())
-    if mode == "sleeps":
+    if mode in ("sleeps", "mute"):
         time.sleep(60)
     if mode == "computes":
         end = time.process_time() + 1.0

@@ -198,3 +198,14 @@ async def test_a_rank_that_is_lost_while_loading_is_named_and_the_node_loads_aga
     if fault == "raise":
         node.has_fault(*NOWHERE)
         assert await node.greedy(await node.load(2), *PROMPT) == node.drawn_alone(*PROMPT)
+
+
+@pytest.mark.parametrize("limit_kib", [300_000, 900 << 10])
+async def test_an_address_space_that_is_too_small_is_told_at_once(node: RankNode, limit_kib: int) -> None:
+    command = node.command
+    node.command = ("/bin/bash", "-c", f'ulimit -v {limit_kib}; exec "$@"', "-", *command)
+    with pytest.raises(StageFailedError, match=r"ulimit -v") as raised:
+        await node.load(1)
+    assert raised.value.node == "kitchen"
+    node.command = command
+    assert await node.greedy(await node.load(1), *PROMPT) == node.drawn_alone(*PROMPT)

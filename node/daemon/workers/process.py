@@ -25,6 +25,8 @@ from node.pipe import Alive, Failed, Place, Placed, Progress, Refused, Start, St
 
 KILL_DEADLINE_S = 2.0
 LAST_MESSAGES_DEADLINE_S = 1.0
+# What programs say of it last: Python, C++, the system, gRPC, the loader of libraries.
+OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "annot allocate memory", "Failed to start", "failed to map segment")
 
 log = logging.getLogger(__name__)
 OnLost = Callable[[LayerlineError], None]
@@ -36,6 +38,7 @@ Answer = TypeVar("Answer", Started, Placed)
 class Patience:
     """How long a worker is waited for, in seconds."""
 
+    start_s: float = 110.0  # until it speaks: a cold start of torch on a busy machine; the coordinator waits 120 s
     progress_s: float = 60.0  # a load may take long, but not without any progress
     place_s: float = 25.0  # the worker tries the next stage's addresses for 4 s each
     write_s: float = 5.0
@@ -65,6 +68,7 @@ class WorkerProcess:
         self._answer: asyncio.Future[Any] | None = None
         self._answers_to_skip = 0
         self._on_progress: OnProgress | None = None
+        self._on_first_word: Callable[[], None] | None = None
         self._patience = patience
         self._silence = Silence(frozen_s=patience.frozen_s, busy_silence_s=patience.busy_silence_s)
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,17 +116,21 @@ class WorkerProcess:
 
     async def start(self, start: Start, on_progress: OnProgress) -> Started:
         """Has the worker load its stage; raises its refusal, or StageFailedError if it dies or stands still."""
-        deadline = asyncio.timeout(self._patience.progress_s)
+        deadline = asyncio.timeout(self._patience.start_s)
+
+        def got_on() -> None:
+            deadline.reschedule(asyncio.get_running_loop().time() + self._patience.progress_s)
 
         def progressed(done_bytes: int, total_bytes: int) -> None:
-            deadline.reschedule(asyncio.get_running_loop().time() + self._patience.progress_s)
+            self._on_first_word = None
+            got_on()
             on_progress(done_bytes, total_bytes)
 
-        self._on_progress = progressed
+        self._on_progress, self._on_first_word = progressed, got_on
         try:
             return await self._ask(start, Started, deadline)
         finally:
-            self._on_progress = None
+            self._on_progress = self._on_first_word = None
 
     async def place(self, place: Place) -> Placed:
         """Gives the worker a place in a plan; raises its refusal, or StageFailedError if it dies or hangs."""
@@ -206,6 +214,9 @@ class WorkerProcess:
     def _take(self, message: pipe.ToWorker | pipe.FromWorker) -> None:
         if isinstance(message, Alive):
             self._silence.heard()
+            on_first_word, self._on_first_word = self._on_first_word, None
+            if on_first_word:
+                on_first_word()
         elif isinstance(message, Progress):
             if self._on_progress:
                 self._on_progress(message.done_bytes, message.total_bytes)
@@ -237,7 +248,7 @@ class WorkerProcess:
     async def _watch(self, streams: Sequence[asyncio.Task[None]]) -> None:
         code = await self._process.wait()
         await asyncio.wait(streams, timeout=LAST_MESSAGES_DEADLINE_S)
-        self.lost = self.lost or self._failed(_ending(code), self._words.last, _remedy(code))
+        self.lost = self.lost or self._failed(_ending(code), self._words.last, _remedy(code, self._words.last))
         if self._answer and not self._answer.done():
             self._answer.set_exception(self.lost)
         if not self._stopping:
@@ -245,8 +256,12 @@ class WorkerProcess:
             self._on_lost(self.lost)
 
     def _stuck(self, message: Start | Place) -> LayerlineError:
-        doing = "did not get on with loading" if isinstance(message, Start) else "did not take its place in the plan"
-        deadline_s = self._patience.progress_s if isinstance(message, Start) else self._patience.place_s
+        if isinstance(message, Place):
+            doing, deadline_s = "did not take its place in the plan", self._patience.place_s
+        elif self._on_first_word:
+            doing, deadline_s = "did not start", self._patience.start_s
+        else:
+            doing, deadline_s = "did not get on with loading", self._patience.progress_s
         self.lost = self.lost or self._failed(f"{doing} for {deadline_s:.0f} s and was ended")
         log.error("%s", self.lost)
         kill(self._process)
@@ -273,7 +288,9 @@ def _ending(code: int) -> str:
     return f"ended by itself with exit code {code}"
 
 
-def _remedy(code: int) -> str:
+def _remedy(code: int, last_word: str) -> str:
     if code == -signal.SIGKILL:
         return "The node is ready to load again; if memory ran out, give it a smaller --memory."
+    if any(sign in last_word for sign in OUT_OF_MEMORY):
+        return "Memory ran out: raise this user's limit (ulimit -v), or give the node a smaller --memory."
     return ""

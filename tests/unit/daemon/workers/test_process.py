@@ -139,6 +139,12 @@ async def test_a_worker_that_stands_still_while_loading_is_ended() -> None:
             await worker.start(start(), ignore)
 
 
+async def test_a_worker_that_does_not_start_is_ended() -> None:
+    async with running("mute", patience=Patience(start_s=0.3)) as (worker, _):
+        with pytest.raises(StageFailedError, match="did not start for 0 s and was ended"):
+            await worker.start(start(), ignore)
+
+
 async def test_a_worker_that_does_not_take_its_place_is_ended() -> None:
     lost = Lost()
     async with running("dreams", lost, Patience(place_s=0.1)) as (worker, _):
