@@ -19,6 +19,7 @@ from layerline.errors import NodeDuplicateError, UsageError
 from node.daemon.held_file import FileHeldError, held_file
 
 ID_BYTES = 8
+MAX_KEPT_EPOCH = 1 << 62  # as many again are left above it
 _NODE_ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -32,9 +33,15 @@ class Identity:
 
     def last_epoch(self) -> int:
         """The highest epoch this node has taken a place in, over all its lives; 0 before the first."""
-        text = _read(self.folder / "epoch", default="0")
+        path = self.folder / "epoch"
+        text = _read(path, default="0")
         if not re.fullmatch(r"[0-9]{1,19}", text):
-            raise _damaged(self.folder / "epoch")
+            raise _damaged(path)
+        if int(text) > MAX_KEPT_EPOCH:
+            raise UsageError(
+                f"{path} says that this node was in the plan of epoch {text}, which is more than there can have been.",
+                remedy=f"Remove {path} and start the node again; epochs then begin anew.",
+            )
         return int(text)
 
     def remember_epoch(self, epoch: int) -> None:
@@ -58,7 +65,9 @@ def held_identity(state: Path, name: str, address: str) -> Iterator[Identity]:
             raise _unusable(folder, error) from error
         except FileHeldError as holder:
             raise _duplicate(name, holder.content, address) from None
-        yield Identity(node_id=_node_id(folder), name=name, folder=folder)
+        identity = Identity(node_id=_node_id(folder), name=name, folder=folder)
+        identity.last_epoch()  # one that cannot be ends the start, not every hold
+        yield identity
 
 
 def _folder_name(name: str) -> str:

@@ -50,6 +50,18 @@ def test_a_damaged_file_is_named(tmp_path: Path, file: str, content: str):
         again.last_epoch()
 
 
+@pytest.mark.parametrize("epoch", [2**63 - 1, 2**63 - 2, 10**18 * 9])
+def test_a_kept_epoch_that_cannot_be_ends_the_start_with_its_remedy(tmp_path: Path, epoch: int) -> None:
+    with held_identity(tmp_path, "kitchen", HERE) as identity:
+        path = identity.folder / "epoch"
+        identity.remember_epoch(epoch)
+    with pytest.raises(UsageError, match=rf"epoch {epoch}, which is more .* Remove {path} and start"):
+        held_identity(tmp_path, "kitchen", HERE).__enter__()
+    path.unlink()
+    with held_identity(tmp_path, "kitchen", HERE) as again:
+        assert (again.node_id, again.last_epoch()) == (identity.node_id, 0)
+
+
 def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path):
     (tmp_path / "nodes").write_text("a file")
     with pytest.raises(UsageError, match=r"cannot be used.*LAYERLINE_STATE"):
