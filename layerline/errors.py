@@ -38,21 +38,23 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+from layerline.printable import printable
+
 
 class LayerlineError(Exception):
     """A failure with the node it happened on and what to do about it.
 
-    `message` and `remedy` are whole sentences; `str()` joins them.
+    `message` and `remedy` are whole sentences; `str()` joins them. They are printable, whatever they quote.
     """
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, node: str = "", remedy: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.node = node
-        self.remedy = remedy
+        self.message = printable(message)
+        self.node = printable(node)
+        self.remedy = printable(remedy)
+        super().__init__(self.message)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from dataclasses import dataclass
+
+from layerline.printable import log_to_standard_error
 
 SHORT = "%(asctime)s %(levelname)s %(message)s"
 FULL = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -20,11 +21,11 @@ class Verbosity:
     def apply(self, *, daemon: bool) -> None:
         """Sets the log up: all of it with -v; otherwise what a daemon does, and of other commands nothing."""
         if self.on:
-            logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format=FULL)
+            log_to_standard_error(logging.DEBUG, FULL)
             return
         logging.getLogger("zeroconf").setLevel(logging.ERROR)  # it warns with a traceback of every unused interface
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read when gRPC is loaded; it logs lost peers on its own
         if daemon:
-            logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=SHORT, datefmt="%H:%M:%S")
+            log_to_standard_error(logging.INFO, SHORT, "%H:%M:%S")
         else:
             logging.basicConfig(handlers=[logging.NullHandler()])

@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from layerline.printable import printable
+
 LAST_LINES = 20
 MAX_LINE_BYTES = 2_000
 READ_BYTES = 1 << 16
@@ -107,8 +109,7 @@ class LastWords:
             self._add(rest)
 
     def _add(self, line: bytes) -> None:
-        text = line[:MAX_LINE_BYTES].decode(errors="replace").strip()
-        text = "".join(letter if letter.isprintable() else "?" for letter in text)
+        text = printable(line[:MAX_LINE_BYTES].decode(errors="replace").strip())
         self._lines.append(text)
         if self._prefix and text:
             log.info("%s: %s", self._prefix, text)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Mapping
 
+from layerline import printable
 from layerline.facts import DeviceFacts, ModelListing, NodeFacts
 from layerline.units import format_bytes
 from node.daemon.devices.readings import Speed
@@ -17,9 +17,7 @@ log = logging.getLogger(__name__)
 
 def log_to_standard_error() -> None:
     """Sends this program's log there."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
-    )
+    printable.log_to_standard_error(logging.INFO, "%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")
     logging.getLogger("zeroconf").setLevel(logging.ERROR)  # it warns, at length, of interfaces without a network
 
 

@@ -10,11 +10,11 @@ import asyncio
 import functools
 import logging
 import signal
-import sys
 from contextlib import ExitStack
 from typing import NoReturn, cast
 
 from layerline.errors import LayerlineError, ProtocolError
+from layerline.printable import log_to_standard_error
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import ring_pb2_grpc
 from node import pipe
@@ -40,7 +40,7 @@ def main(load: LoadPart = Stage.load, deadline_s: float = DEADLINE_S) -> None:
     `load` loads a rank's part of a stage; `deadline_s` is how long ranks wait for each other in a step.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the daemon, which ends us in order
-    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    log_to_standard_error(logging.INFO, "%(levelname)s %(name)s: %(message)s")
     channel = DaemonPipe.over_standard_streams()
     start = _first_command(channel)
     channel.tell_alive()

@@ -27,7 +27,7 @@ async def heard(data: bytes) -> LastWords:
         (b"", ""),
         (b"one\ntwo", "two"),
         (b"one\n\n  \n", "one"),
-        (b"\xff\x1b[2Jred\n", "\ufffd?[2Jred"),
+        (b"\xff\x1b[2Jred\n", "\ufffd\\x1b[2Jred"),
         (b"line\n" * (LAST_LINES + 5) + b"end\n", "end"),
     ],
 )
