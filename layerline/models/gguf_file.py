@@ -25,9 +25,9 @@ from layerline.models.unreadable import open_model_file
 
 REMEDY = "Fetch the model anew."
 MAX_METADATA_KEYS = 1 << 16
-MAX_ARRAY_ITEMS = 1 << 24
+MAX_ITEMS = 1 << 22  # of all arrays together; the largest vocabularies have a quarter of that, in some 16 MiB
 MAX_STRING_BYTES = 1 << 24
-MAX_HEADER_BYTES = 1 << 30
+MAX_HEADER_BYTES = 1 << 26
 MAX_DIMENSIONS = 4
 
 _SCALARS: dict[GGUFValueType, np.dtype[Any]] = {
@@ -73,6 +73,7 @@ class _Header:
     def __init__(self, file: BinaryIO, name: str, size_bytes: int) -> None:
         self._file = file
         self._left = min(size_bytes, MAX_HEADER_BYTES)
+        self._items_left = MAX_ITEMS
         self.name = name
         self.size_bytes = size_bytes
 
@@ -82,7 +83,8 @@ class _Header:
 
     def take(self, count: int, what: str) -> bytes:
         if count > self._left:
-            raise self.corrupt(f"{what} goes past the end of the header: the file is truncated or damaged")
+            bound = "" if self.size_bytes <= MAX_HEADER_BYTES else f", which can have {MAX_HEADER_BYTES >> 20} MiB"
+            raise self.corrupt(f"{what} goes past the end of the header{bound}: the file is truncated or damaged")
         self._left -= count
         taken = self._file.read(count)
         if len(taken) != count:
@@ -107,6 +109,12 @@ class _Header:
             return self.take(length, what).decode()
         except UnicodeDecodeError as error:
             raise self.corrupt(f"{what} is not UTF-8") from error
+
+    def items(self, what: str) -> int:
+        """The length of an array."""
+        count = self.count(self._items_left, what)
+        self._items_left -= count
+        return count
 
     def corrupt(self, reason: str) -> ModelCorruptError:
         return ModelCorruptError(f"{self.name} is not a sound GGUF file: {reason}.", remedy=REMEDY)
@@ -146,7 +154,7 @@ def _read_value(header: _Header, key: str) -> object:
 
 def _read_array(header: _Header, key: str) -> list[object]:
     kind = _value_type(header, key)
-    count = header.count(MAX_ARRAY_ITEMS, f"the length of {key}")
+    count = header.items(f"the length of {key}")
     if kind == GGUFValueType.ARRAY:
         raise header.corrupt(f"{key} is an array of arrays")
     if kind == GGUFValueType.STRING:

@@ -74,7 +74,7 @@ def _model(metadata: Fields, tokens: list[str], kinds: list[int]) -> tuple[Token
     name = metadata.text("tokenizer.ggml.pre", "")
     if name not in WORD_RULES:
         message = f"{metadata.where} has a tokenizer that cuts words by the rules {name!r}."
-        raise ModelUnsupportedError(message, remedy=f"Known are {', '.join(sorted(WORD_RULES))}.")
+        raise ModelUnsupportedError(message, remedy=f"Known are {', '.join(sorted(filter(None, WORD_RULES)))}.")
     return _byte_pair_tokenizer(metadata, tokens, WORD_RULES[name]), WORD_RULES[name].adds_bos
 
 
@@ -96,10 +96,10 @@ def _byte_pair_tokenizer(metadata: Fields, tokens: list[str], rules: WordRules) 
 
 
 def _add_special(tokenizer: Tokenizer, tokens: list[str], kinds: list[int]) -> None:
-    """Control tokens are left out of decoded text, user-defined ones are not; neither is ever cut."""
+    """Control tokens and the unknown one are left out of decoded text, user-defined ones are not; none is ever cut."""
     control, user_defined = [], []
     for token, kind in zip(tokens, kinds, strict=True):
-        if kind == TokenType.CONTROL and token:
+        if kind in (TokenType.CONTROL, TokenType.UNKNOWN) and token:
             control.append(AddedToken(token, normalized=False, special=True))
         elif kind == TokenType.USER_DEFINED and token:
             user_defined.append(AddedToken(token, normalized=False))

@@ -9,16 +9,16 @@ from layerline.errors import ModelCorruptError
 from layerline.models.unreadable import open_model_file, unreadable
 
 REMEDY = "Fetch the model anew."
-MAX_JSON_BYTES = 256 << 20
+MAX_JSON_BYTES = 16 << 20
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, most_bytes: int = MAX_JSON_BYTES) -> str:
     """The UTF-8 text of a file of bounded size; ModelCorruptError if there is none."""
     try:
         with open_model_file(path) as file:
-            data = file.read(MAX_JSON_BYTES + 1)
-        if len(data) > MAX_JSON_BYTES:
-            raise ModelCorruptError(f"{path} is larger than {MAX_JSON_BYTES} bytes.", remedy=REMEDY)
+            data = file.read(most_bytes + 1)
+        if len(data) > most_bytes:
+            raise ModelCorruptError(f"{path} is larger than {most_bytes >> 20} MiB.", remedy=REMEDY)
         return data.decode()
     except OSError as error:
         raise unreadable(path, error) from error

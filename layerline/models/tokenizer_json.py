@@ -17,6 +17,7 @@ from layerline.models.fields import REMEDY, Fields
 from layerline.models.json_file import read_json, read_text
 
 MAX_VOCABULARY = 1 << 24
+MAX_TOKENIZER_BYTES = 64 << 20  # one with 262,144 tokens has 32 MiB
 TEMPLATE_NAME = "chat_template.jinja"
 
 
@@ -24,7 +25,7 @@ def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
     """The tokenizer of the model in `folder`, whose config.json is `config`."""
     if not (folder / "tokenizer.json").exists():
         raise _without_tokenizer(folder)
-    text = read_text(folder / "tokenizer.json")
+    text = read_text(folder / "tokenizer.json", MAX_TOKENIZER_BYTES)
     tokenizer = _parsed(folder, text)
     settings = _optional(folder, "tokenizer_config.json")
     bos_token = _special_token(settings, "bos_token")
@@ -60,7 +61,9 @@ def _without_tokenizer(folder: Path) -> ModelCorruptError:
 def _parsed(folder: Path, text: str) -> Tokenizer:
     try:
         return Tokenizer.from_str(text)
-    except Exception as error:  # the library raises no narrower class
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises no narrower class, and its panics are not even an Exception
         message = f"{folder / 'tokenizer.json'} is not a tokenizer: {error}."
         raise ModelCorruptError(message, remedy=REMEDY) from error
 

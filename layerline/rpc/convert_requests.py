@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from layerline.errors import RequestError
 from layerline.requests import GenerateRequest, Message
+from layerline.rpc.channels import MAX_MESSAGE_BYTES
 from layerline.rpc.v1 import coordinator_pb2
+from layerline.units import format_bytes
 
 
 def generate_to_message(request: GenerateRequest) -> coordinator_pb2.GenerateRequest:
-    """A request for the wire."""
+    """A request for the wire; RequestError for one that no message can hold."""
     message = coordinator_pb2.GenerateRequest(
         model=request.model,
         max_tokens=request.max_tokens,
@@ -28,6 +30,12 @@ def generate_to_message(request: GenerateRequest) -> coordinator_pb2.GenerateReq
         message.prompt = request.prompt
     else:
         message.token_ids.CopyFrom(coordinator_pb2.TokenIds(ids=request.token_ids))
+    if message.ByteSize() > MAX_MESSAGE_BYTES:
+        raise RequestError(
+            f"The prompt is too long to be sent: the request has {format_bytes(message.ByteSize())}, and a message "
+            f"may have {format_bytes(MAX_MESSAGE_BYTES)}.",
+            remedy="Shorten the prompt; no model has a context for one of that length.",
+        )
     return message
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import signal
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from node.daemon.child import LastWords, child, python_module
 
 MAX_INDEXINGS = 4
 SILENCE_DEADLINE_S = 60.0
+OVER_LIMITS = (-signal.SIGABRT, -getattr(signal, "SIGXCPU", 0))  # a failed allocation in a library, and the system
 OnProgress = Callable[[int, int], None]
 IndexCommand = Callable[[Path, str, Path, Path], Sequence[str]]
 
@@ -145,15 +147,20 @@ class _Indexing:
 
 async def _follow(process: Process, words: LastWords, name: str, tell: OnProgress) -> None:
     """Takes what the child says until it has made the card; raises what it has against the model."""
+    hashing = False
     while True:
         said = await _next_words(process, name)
         match said:
             case ["progress", int(done_bytes), int(total_bytes)]:
+                hashing = True
                 tell(done_bytes, total_bytes)
             case ["error", str(code), str(message), str(remedy)]:
                 raise error_from_code(code, message, remedy=remedy)
             case ["card"]:
                 return
+            case None if not hashing and await process.wait() in OVER_LIMITS:
+                message = f"The headers of model {name} take more memory or processor time than reading them may."
+                raise ModelCorruptError(message, remedy="Fetch the model anew.")
             case _:
                 ending = f"exit code {await process.wait()}" if said is None else f"the words {said!r}"
                 message = f"Indexing model {name} ended with {ending} ({words.last})."

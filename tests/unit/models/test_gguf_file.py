@@ -10,7 +10,7 @@ from layerline.models.gguf_file import read_gguf
 from tests.fakes.model_files import EPSILON, TinyModel, tokens, write_gguf
 
 MODEL = TinyModel()
-STRING, ARRAY, UINT32 = 8, 9, 4
+STRING, ARRAY, UINT32, UINT8 = 8, 9, 4, 0
 
 
 def text(value: str) -> bytes:
@@ -71,7 +71,8 @@ def test_every_truncation_of_a_header_is_refused(file: Path) -> None:
         (gguf_bytes([], [text("k") + struct.pack("<II", UINT32, 1)] * 2), "key k appears twice"),
         (gguf_bytes([], [text("k") + struct.pack("<I", 77)]), "unknown type 77"),
         (gguf_bytes([], [text("k") + struct.pack("<IIQ", ARRAY, UINT32, 1 << 60)]), "length of k is"),
-        (gguf_bytes([], [text("k") + struct.pack("<IIQ", ARRAY, UINT32, 1 << 23)]), "past the end"),
+        (gguf_bytes([], [text("k") + struct.pack("<IIQ", ARRAY, UINT32, 1 << 22)]), "past the end"),
+        (gguf_bytes([], [text("k") + struct.pack("<IIQ", ARRAY, UINT32, (1 << 22) + 1)]), "length of k is"),
         (gguf_bytes([], [text("k") + struct.pack("<IIQ", ARRAY, ARRAY, 1)]), "array of arrays"),
         (gguf_bytes([], [struct.pack("<Q", 1 << 60)]), "length of the name of key 0"),
         (gguf_bytes([], [struct.pack("<Q", 2) + b"\xff\xfe"]), "not UTF-8"),
@@ -98,4 +99,18 @@ def test_malformed(file: Path, content: bytes, reason: str) -> None:
 def test_unsupported(file: Path, content: bytes, reason: str) -> None:
     file.write_bytes(content)
     with pytest.raises(ModelUnsupportedError, match=reason):
+        read_gguf(file)
+
+
+def test_all_arrays_together_are_bounded(file: Path) -> None:
+    keys = [text(f"k{index}") + struct.pack("<IIQ", ARRAY, UINT8, 1 << 20) + bytes(1 << 20) for index in range(5)]
+    file.write_bytes(gguf_bytes([], keys))
+    with pytest.raises(ModelCorruptError, match=r"length of k4 is 1048576, more than the 0 that can be"):
+        read_gguf(file)
+
+
+def test_the_whole_header_is_bounded(file: Path) -> None:
+    keys = [text(f"k{index}") + struct.pack("<I", STRING) + text("x" * (1 << 24)) for index in range(5)]
+    file.write_bytes(gguf_bytes([], keys))
+    with pytest.raises(ModelCorruptError, match=r"k3 goes past the end of the header, which can have 64 MiB"):
         read_gguf(file)

@@ -14,8 +14,9 @@ from layerline.models.card import TokenizerCard
 from layerline.models.fields import Fields
 from layerline.models.gguf_file import read_gguf
 from layerline.models.gguf_tokenizer import tokenizer_from_gguf
+from layerline.models.json_file import MAX_JSON_BYTES
 from layerline.models.pre_tokenizers import WORD_RULES
-from layerline.models.tokenizer_json import tokenizer_from_folder
+from layerline.models.tokenizer_json import MAX_TOKENIZER_BYTES, tokenizer_from_folder
 from tests.fakes import model_files
 from tests.fakes.model_files import CHAT_TEMPLATE, TinyModel, tokenizer_metadata, write_folder, write_json
 
@@ -81,11 +82,30 @@ def test_whether_a_beginning_is_added(metadata: Mapping[str, object], adds: bool
         ("smollm", ["it", "'s", "Ġ", "1", "2", "3", "4", "ĊĊĠ", "Ġok", "!?"]),
         ("qwen2", ["it", "'s", "Ġ", "1", "2", "3", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
         ("llama-bpe", ["it", "'s", "Ġ", "123", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
+        ("falcon3", ["it", "'s", "Ġ", "123", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
+        ("smaug-bpe", ["it", "'s", "Ġ", "123", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
+        ("deepseek-r1-qwen", ["it", "'s", "Ġ", "1", "2", "3", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
+        ("megrez", ["it", "'s", "Ġ", "1", "2", "3", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
+        ("tekken", ["it", "'s", "Ġ", "1", "2", "3", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
+        ("deepseek-llm", ["it", "'", "s", "Ġ", "1234", "Ċ", "Ċ", "Ġ", "Ġok", "!?"]),
+        ("deepseek-coder", ["it", "'", "s", "Ġ", "1", "2", "3", "4", "Ċ", "Ċ", "Ġ", "Ġok", "!?"]),
+        ("default", ["it", "'", "s", "Ġ", "123", "4", "ĊĊĠ", "Ġok", "!?"]),
+        ("", ["it", "'", "s", "Ġ", "123", "4", "ĊĊĠ", "Ġok", "!?"]),
     ],
 )
 def test_words_are_cut_by_the_rules_of_each_name(name: str, words: list[str]) -> None:
     found = WORD_RULES[name].pre_tokenizer().pre_tokenize_str("it's 1234\n\n  ok!?")
     assert [word for word, _ in found] == words
+
+
+def test_rules_of_one_pattern_differ_in_whole_words_and_in_the_beginning() -> None:
+    assert [WORD_RULES[name].whole_words for name in ("llama-bpe", "falcon3", "smaug-bpe")] == [True, True, False]
+    assert [WORD_RULES[name].adds_bos for name in ("llama-bpe", "falcon3", "smaug-bpe")] == [True, True, False]
+    assert (WORD_RULES["tekken"].whole_words, WORD_RULES["tekken"].adds_bos) == (True, True)
+
+
+def test_a_file_without_word_rules_has_the_default_ones() -> None:
+    assert from_gguf({"tokenizer.ggml.pre": None}).json == from_gguf({"tokenizer.ggml.pre": "default"}).json
 
 
 def test_sentencepiece_joins_by_score_and_falls_back_to_bytes() -> None:
@@ -104,6 +124,8 @@ def test_sentencepiece_joins_by_score_and_falls_back_to_bytes() -> None:
     ids = made.encode("hello h\u00e9", add_special_tokens=False).ids
     assert [pieces[token_id] for token_id in ids] == ["\u2581hello", "\u2581h", "<0xC3>", "<0xA9>"]
     assert made.decode(ids) == "hello h\u00e9"
+    assert made.encode("<unk>", add_special_tokens=False).ids == [0]
+    assert made.decode([0, *ids]) == "hello h\u00e9"
     assert (card.add_bos, card.bos_token, card.eos_token) == (True, "<s>", "</s>")
     with pytest.raises(ModelCorruptError, match="no token for the byte <0x00>"):
         from_gguf({**spm, "tokenizer.ggml.tokens": [f"x{piece}" for piece in pieces]})
@@ -202,6 +224,26 @@ def test_malformed_files_of_a_folder(tmp_path: Path, file: str, content: str, re
     write_folder(tmp_path, TinyModel())
     (tmp_path / file).write_text(content)
     with pytest.raises(ModelCorruptError, match=reason):
+        from_folder(tmp_path)
+
+
+def test_a_tokenizer_at_which_the_library_panics_is_corrupt(tmp_path: Path) -> None:
+    write_folder(tmp_path, TinyModel())
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["model"]["continuing_subword_prefix"] = "x" * 200
+    write_json(tmp_path / "tokenizer.json", content)
+    with pytest.raises(ModelCorruptError, match=r"is not a tokenizer: .*out of range"):
+        from_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "size_bytes"), [("tokenizer.json", MAX_TOKENIZER_BYTES), ("generation_config.json", MAX_JSON_BYTES)]
+)
+def test_files_that_are_too_large_are_refused_unread(tmp_path: Path, file: str, size_bytes: int) -> None:
+    write_folder(tmp_path, TinyModel())
+    with open(tmp_path / file, "wb") as large:
+        large.truncate(size_bytes + 1)
+    with pytest.raises(ModelCorruptError, match=rf"{file} is larger than {size_bytes >> 20} MiB"):
         from_folder(tmp_path)
 
 

@@ -51,3 +51,17 @@ def test_a_message_that_says_no_number_of_answers_wants_one() -> None:
 def test_a_message_that_cannot_be_is_refused(message: coordinator_pb2.GenerateRequest, reason: str) -> None:
     with pytest.raises(RequestError, match=reason):
         generate_from_message(message)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        GenerateRequest(prompt="a" * 10_000_000),
+        GenerateRequest(messages=(Message(role="user", content="a" * 10_000_000),)),
+        GenerateRequest(token_ids=(2**32 - 1,) * 2_000_000),
+    ],
+    ids=["prompt", "messages", "token ids"],
+)
+def test_what_no_message_can_hold_is_refused_in_the_prompts_words(request_: GenerateRequest) -> None:
+    with pytest.raises(RequestError, match=r"The prompt is too long to be sent: .* MiB.*Shorten the prompt"):
+        generate_to_message(request_)

@@ -159,3 +159,16 @@ async def test_too_many_at_once_are_refused(tmp_path: Path):
         for task in asking:
             task.cancel()
         await asyncio.wait([*asking, *indexings])
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), signal.SIGXCPU)"])
+async def test_headers_over_the_childs_limits_are_the_files_fault(tmp_path: Path, end: str) -> None:
+    program = f"import os, resource, signal; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); {end}"
+
+    def command(_path: Path, _name: str, _cache: Path, _card_path: Path) -> Sequence[str]:
+        return (sys.executable, "-S", "-c", program)
+
+    with_files(tmp_path, "a")
+    with pytest.raises(ModelCorruptError, match="more memory or processor time") as caught:
+        await library(tmp_path, command).open("a", ignore)
+    assert caught.value.node == "kitchen"
