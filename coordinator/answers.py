@@ -5,7 +5,6 @@ Knows the tokenizer, the template and the stop strings; the pages and steps are 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -14,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from coordinator.engine import Answer
 from coordinator.scheduling.events import Ended, EndReason, Token
 from coordinator.scheduling.sequence import SequenceRequest
-from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.detokenizer import Detokenizer
+from coordinator.text.model_text import ModelText
 from coordinator.text.stop_strings import StopStrings
-from coordinator.text.tokenizer import TextTokenizer
+from coordinator.text.token_text import TokenText
 from layerline.errors import RequestError
 from layerline.frames import Sampling
 from layerline.requests import Finished, GenerateRequest, Piece, StageSummary, Timings, Usage
@@ -44,18 +43,17 @@ class Prompt:
 
 
 async def read_prompt(
-    request: GenerateRequest, tokenizer: TextTokenizer, chat: ChatTemplate, stop_ids: frozenset[int]
+    request: GenerateRequest, text: ModelText, *, context_tokens: int, stop_ids: frozenset[int]
 ) -> Prompt:
     """The prompt of a request; RequestError for what cannot be rendered, tokenised or drawn with."""
-    text = request.prompt
     if request.messages is not None:
-        text = await chat.render(request.messages)
-    if text is not None:
-        token_ids = await asyncio.to_thread(tokenizer.encode, text, add_special=True)
+        token_ids = await text.chat_ids(request.messages, context_tokens=context_tokens)
+    elif request.prompt is not None:
+        token_ids = await text.prompt_ids(request.prompt, context_tokens=context_tokens)
     else:
         assert request.token_ids is not None
         token_ids = request.token_ids
-        tokenizer.check_ids(token_ids)
+        text.check_ids(token_ids, context_tokens=context_tokens)
     return Prompt(request=request, token_ids=token_ids, sampling=_sampling(request), stop_ids=stop_ids)
 
 
@@ -100,13 +98,13 @@ class Stopwatch:
 async def answer_pieces(
     answer: Answer,
     prompt: Prompt,
-    tokenizer: TextTokenizer,
+    tokens: TokenText,
     stopwatch: Stopwatch,
     plan: tuple[StageSummary, ...],
 ) -> AsyncGenerator[Piece | Finished, None]:
     """Pieces of text as they are certain and, for each answer to the prompt, how it ended."""
     writers = {
-        request.sequence: _Writer(index, request, prompt, tokenizer, replace(stopwatch))
+        request.sequence: _Writer(index, request, prompt, tokens, replace(stopwatch))
         for index, request in enumerate(answer.requests)
     }
     while writers:
@@ -132,12 +130,12 @@ class _Writer:
     """
 
     def __init__(
-        self, index: int, request: SequenceRequest, prompt: Prompt, tokenizer: TextTokenizer, stopwatch: Stopwatch
+        self, index: int, request: SequenceRequest, prompt: Prompt, tokens: TokenText, stopwatch: Stopwatch
     ) -> None:
         self.reason: EndReason | None = None
         self._index = index
         self._request = request
-        self._detokenizer = Detokenizer.after(tokenizer, prompt.token_ids)
+        self._detokenizer = Detokenizer.after(tokens, prompt.token_ids)
         self._stops = StopStrings(prompt.request.stop)
         self._stopwatch = stopwatch
         self._waiting_ids: list[int] = []
@@ -147,7 +145,7 @@ class _Writer:
         """The text that has become certain with `event`, None if none has."""
         if isinstance(event, Ended):
             self.reason = event.reason
-            text = self._stops.push(self._detokenizer.flush()) + self._stops.flush()
+            text = self._stops.flush()
         else:
             text = self._text_of(event.token_id)
             if self._stops.matched is not None:

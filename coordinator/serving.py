@@ -21,9 +21,8 @@ from coordinator.scheduling.scheduler import Scheduler
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
 from coordinator.telling import most_telling, patience_s
-from coordinator.text.chat_template import ChatTemplate
-from coordinator.text.tokenizer import TextTokenizer
-from layerline.errors import LayerlineError, NoCoordinatorError, OverloadedError
+from coordinator.text.model_text import ModelText, model_text
+from layerline.errors import LayerlineError, NoCoordinatorError, OverloadedError, PromptTooLongError
 from layerline.models.card import ModelCard
 from layerline.plan import PipelinePlan, Plan
 from layerline.requests import Finished, GenerateRequest, Piece
@@ -36,12 +35,11 @@ CHUNK_TOKENS = 512
 class Serving:
     """A model that answers. `failed` is set once it does not any more."""
 
-    def __init__(self, plan: Plan, card: ModelCard, tokenizer: TextTokenizer, chat: ChatTemplate) -> None:
+    def __init__(self, plan: Plan, card: ModelCard, text: ModelText) -> None:
         (self._pipeline,) = plan.pipelines
         self.plan = plan
         self.card = card
-        self._tokenizer = tokenizer
-        self._chat = chat
+        self._text = text
         self._stop_ids = frozenset(card.tokenizer.eos_ids)
         self._route = Route.of(plan.model, self._pipeline, card.spec.hidden)
         self._said: list[LayerlineError] = []
@@ -87,12 +85,14 @@ class Serving:
         assert self._engine is not None
         stopwatch = Stopwatch()
         try:
-            prompt = await read_prompt(request, self._tokenizer, self._chat, self._stop_ids)
-        except OverloadedError:
+            prompt = await read_prompt(
+                request, self._text, context_tokens=self.plan.context_tokens, stop_ids=self._stop_ids
+            )
+        except (OverloadedError, PromptTooLongError):
             self._engine.count_refusal()
             raise
         async with self._engine.answer(prompt.sequence, forks=request.n) as answer:
-            pieces = answer_pieces(answer, prompt, self._tokenizer, stopwatch, self._route.stages)
+            pieces = answer_pieces(answer, prompt, self._text.tokens, stopwatch, self._route.stages)
             async with aclosing(pieces):
                 async for piece in pieces:
                     yield piece
@@ -114,27 +114,25 @@ async def serving(
     (planned,) = plan.pipelines
     said: list[LayerlineError] = []
     hear = said.append
-    reading = asyncio.to_thread(TextTokenizer.from_card, card.tokenizer, vocabulary=card.spec.vocabulary)
-    tokenizer = asyncio.create_task(reading)
-    try:
-        async with (
-            ChatTemplate(card.tokenizer) as chat,
-            pipeline(
+    async with model_text(card.tokenizer, vocabulary=card.spec.vocabulary) as text:
+        reading = asyncio.create_task(text.read())
+        try:
+            async with pipeline(
                 planned, addresses, coordinator=coordinator, on_lost=lambda error: hear(error), on_progress=on_progress
-            ) as (bound, ring),
-        ):
-            model = Serving(replace(plan, pipelines=(bound,)), card, await tokenizer, chat)
-            hear = model.hear
-            running = asyncio.create_task(model.start(ring).run())
-            for error in said:
-                model.hear(error)
-            try:
-                yield model
-            finally:
-                await ended(running)
-                model.close()
-    finally:
-        await ended(tokenizer)
+            ) as (bound, ring):
+                await reading
+                model = Serving(replace(plan, pipelines=(bound,)), card, text)
+                hear = model.hear
+                running = asyncio.create_task(model.start(ring).run())
+                for error in said:
+                    model.hear(error)
+                try:
+                    yield model
+                finally:
+                    await ended(running)
+                    model.close()
+        finally:
+            await ended(reading)
 
 
 def _capacity(plan: Plan, pipeline: PipelinePlan, card: ModelCard) -> Capacity:

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import psutil
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from coordinator.text.chat_template import RETRY_AFTER_S, ChatTemplate
+from coordinator.text.chat_template import RENDER_DEADLINE_S, ChatTemplate
+from coordinator.text.process import RETRY_AFTER_S, TextProcess
 from layerline.errors import LayerlineError, ModelError, ModelUnsupportedError, OverloadedError, RequestError
 from layerline.requests import Message
 from tests.unit.text.chat_templates import CHATML, LLAMA2, SMOLLM2, TEMPLATES
@@ -24,8 +26,10 @@ CHATS = {
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 
 
-def chat_of(template: str | None, **limits: float) -> ChatTemplate:
-    return ChatTemplate(card("", chat_template=template), **limits)
+@asynccontextmanager
+async def chat_of(template: str | None, deadline_s: float = RENDER_DEADLINE_S) -> AsyncIterator[ChatTemplate]:
+    async with TextProcess(lambda: {"json": "", "vocabulary": 0}) as process:
+        yield ChatTemplate(card("", chat_template=template), process, deadline_s=deadline_s)
 
 
 async def rendered(template: str | None, *messages: Message) -> str:
@@ -106,6 +110,8 @@ async def test_one_child_renders_many_chats_and_ends_with_the_context() -> None:
         ("{{ 'a' * 50_000_000 }}", RequestError, "too long a prompt: more than 4 MiB"),
         ("{% for a in range(99999) %}{{ 'a' * 100 }}{% endfor %}", RequestError, "more than 4 MiB"),
         ("{{ 'a' * 99_000_000_000 }}", ModelError, "exceeds its limits: memory"),
+        ("{{ '\\ud800' }}", ModelError, "broken: it makes half a character"),
+        ("{{ raise_exception('\\ud800 \\x1b[2J') }}", RequestError, r"refuses these messages: \\\\ud800 \\\\x1b"),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ModelError, "exceeds its limits: nesting"),
     ],
 )
@@ -150,16 +156,16 @@ async def test_a_child_that_dies_is_an_error_and_is_replaced(chat: ChatTemplate)
     assert await chat.render([USER])
 
 
-async def test_a_cancelled_render_leaves_no_child_and_no_stale_answer(chat: ChatTemplate) -> None:
-    before = children()
+async def test_a_cancelled_render_leaves_no_stale_answer_and_nobody_waits_for_another_child(chat: ChatTemplate) -> None:
     await chat.render([USER])
+    before = children()
     task = asyncio.create_task(chat.render([Message(role="user", content="late" * 10_000)]))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert children() == before
     assert "soon" in await chat.render([Message(role="user", content="soon")])
+    assert children() == before
 
 
 async def test_more_renders_than_may_wait_are_refused(chat: ChatTemplate) -> None:
@@ -170,5 +176,5 @@ async def test_more_renders_than_may_wait_are_refused(chat: ChatTemplate) -> Non
     assert sum(isinstance(answer, str) for answer in answers) == 64
 
 
-async def test_lone_surrogates_pass(chat: ChatTemplate) -> None:
-    assert "\ud800" in await chat.render([Message(role="user", content="\ud800")])
+async def test_lone_surrogates_in_messages_are_replaced(chat: ChatTemplate) -> None:
+    assert "a?b" in await chat.render([Message(role="user", content="a\ud800b")])

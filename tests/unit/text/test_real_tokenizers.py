@@ -8,9 +8,8 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.detokenizer import Detokenizer
-from coordinator.text.tokenizer import TextTokenizer
+from coordinator.text.model_text import model_text
 from layerline.models.index import index_model
 from layerline.requests import Message
 
@@ -34,13 +33,12 @@ async def test_a_chat_has_the_known_ids(file: str, question: str, ids: str) -> N
     if not path.exists():
         pytest.skip(f"{path} is not in the cache; scripts/get-model brings it")
     card = index_model(path, file, lambda done_bytes, total_bytes: None)
-    tokenizer = TextTokenizer.from_card(card.tokenizer, vocabulary=card.spec.vocabulary)
-    async with ChatTemplate(card.tokenizer) as chat:
+    async with model_text(card.tokenizer, vocabulary=card.spec.vocabulary) as text:
+        await text.read()
         system = Message(role="system", content="You are a helpful assistant.")
-        text = await chat.render([system, Message(role="user", content=question)])
-    prompt = tokenizer.encode(text, add_special=True)
+        prompt = await text.chat_ids([system, Message(role="user", content=question)], context_tokens=8192)
+        story = await text.prompt_ids(STORY, context_tokens=8192)
     assert prompt == tuple(int(id_) for id_ in ids.split())
-    detokenizer = Detokenizer.after(tokenizer, prompt)
-    pieces = [*map(detokenizer.push, tokenizer.encode(STORY, add_special=False)), detokenizer.flush()]
+    pieces = [*map(Detokenizer.after(text.tokens, prompt).push, story)]
     assert "".join(pieces) == STORY
     assert not any("\ufffd" in piece for piece in pieces)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from json import dumps, loads
+
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from coordinator.text.tokenizer import TextTokenizer
+from coordinator.text.model_text import ModelText, model_text
+from coordinator.text.token_text import TokenText
 from layerline.models.card import TokenizerCard
 
 BOS, END = "<s>", "</s>"
@@ -51,13 +56,25 @@ def card(
     )
 
 
-def text_tokenizer(json: str, *, add_bos: bool = False) -> TextTokenizer:
-    """The tokenizer of a model that has exactly its tokens."""
+@asynccontextmanager
+async def text_of(json: str, *, add_bos: bool = False, chat_template: str | None = None) -> AsyncIterator[ModelText]:
+    """The text side of a model that has exactly the tokenizer's tokens."""
     tokenizer = Tokenizer.from_str(json)
-    vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
-    return TextTokenizer.from_card(
-        card(json, add_bos=add_bos, bos_id=tokenizer.token_to_id(BOS)), vocabulary=vocabulary
-    )
+    made = card(json, add_bos=add_bos, bos_id=tokenizer.token_to_id(BOS), chat_template=chat_template)
+    async with model_text(made, vocabulary=tokenizer.get_vocab_size(with_added_tokens=True)) as text:
+        await text.read()
+        yield text
+
+
+def tokens_of(json: str) -> TokenText:
+    """The text of every token, made in this process."""
+    tokenizer = Tokenizer.from_str(json)
+    return TokenText.of_tokenizer(tokenizer, tokenizer.get_vocab_size(with_added_tokens=True))
+
+
+def changed(json: str, **parts: object) -> str:
+    """A tokenizer's JSON with other parts."""
+    return dumps({**loads(json), **parts})
 
 
 def _with_control_tokens(tokenizer: Tokenizer) -> str:

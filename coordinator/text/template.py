@@ -1,23 +1,16 @@
-"""The child process that renders chat templates: `python -m coordinator.text.render_child`.
+"""Renders a chat template; runs in a text child, see `coordinator.text.child`.
 
 A template is a program from a model file. Jinja's sandbox keeps it from reaching Python's objects, but not from
-running for ever or filling the memory, so it runs in this process, which limits itself and which the parent ends
-at its deadline. It imports nothing but the standard library and jinja2, so that it starts in a tenth of a second.
+running for ever or filling the memory, which is why it runs in that process.
 
-One JSON object a line on stdin, one on stdout: {template, messages, bos_token, eos_token, add_generation_prompt}
-gives {"text": …}, or {"error": KIND, "reason": …} with the kinds of `coordinator.text.chat_template`.
 The environment is that of `transformers` (utils/chat_template_utils.py), which is what templates are written for.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import functools
 import json
-import math
-import sys
-import time
 from typing import Any
 
 import jinja2
@@ -28,11 +21,6 @@ import jinja2.sandbox
 import jinja2.utils
 from jinja2.exceptions import SecurityError
 
-if sys.platform != "win32":
-    import resource
-
-CPU_SECONDS = 5
-MEMORY_BYTES = 512 << 20
 MAX_TEXT_BYTES = 4 << 20
 
 
@@ -103,20 +91,24 @@ def compiled(source: str) -> jinja2.Template:
 
 
 def render(request: dict[str, Any]) -> str:
-    """The text; TooLongError as soon as it is over `MAX_TEXT_BYTES`."""
-    template = compiled(request.pop("template"))
+    """The text of {template, messages, bos_token, eos_token, add_generation_prompt}.
+
+    TooLongError as soon as it is over `MAX_TEXT_BYTES`; UnicodeEncodeError if the template makes half a character.
+    """
+    template = compiled(request["template"])
+    names = {name: request[name] for name in ("messages", "bos_token", "eos_token", "add_generation_prompt")}
     pieces: list[str] = []
     size_bytes = 0
-    for piece in template.generate(tools=None, documents=None, **request):
-        size_bytes += len(piece.encode("utf-8", "surrogatepass"))
+    for piece in template.generate(tools=None, documents=None, **names):
+        size_bytes += len(piece.encode())
         if size_bytes > MAX_TEXT_BYTES:
             raise TooLongError
         pieces.append(piece)
     return "".join(pieces)
 
 
-def answer(request: dict[str, Any]) -> dict[str, str]:
-    """The answer to one request."""
+def render_answer(request: dict[str, Any]) -> dict[str, str]:
+    """{"text": …}, or {"error": KIND, "reason": …} with the kinds of `coordinator.text.chat_template`."""
     try:
         return {"text": render(request)}
     except RefusedError as error:
@@ -125,41 +117,11 @@ def answer(request: dict[str, Any]) -> dict[str, str]:
         return {"error": "broken", "reason": f"{error.message} (line {error.lineno})"}
     except SecurityError as error:
         return {"error": "unsafe", "reason": str(error)}
+    except UnicodeEncodeError:
+        return {"error": "broken", "reason": "it makes half a character (a lone surrogate)"}
     except TooLongError:
         return {"error": "too_long", "reason": f"more than {MAX_TEXT_BYTES >> 20} MiB"}
     except (MemoryError, RecursionError) as error:
         return {"error": "limit", "reason": "memory" if isinstance(error, MemoryError) else "nesting"}
     except Exception as error:  # noqa: BLE001  # a template can raise whatever Python can
         return {"error": "failed", "reason": f"{type(error).__name__}: {error}"[:500]}
-
-
-def limit_memory() -> None:
-    """Bounds the memory of this process, and forbids files and core dumps, where the system can."""
-    if sys.platform == "win32":
-        return
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-
-
-def limit_next_render() -> None:
-    """Bounds the processor time from now on, where the system can; passing it ends the process."""
-    if sys.platform == "win32":
-        return
-    with contextlib.suppress(OSError, ValueError):
-        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + CPU_SECONDS, hard))
-
-
-def main() -> None:
-    """Answers requests until stdin ends."""
-    limit_memory()
-    for line in sys.stdin.buffer:
-        limit_next_render()
-        sys.stdout.write(json.dumps(answer(json.loads(line))) + "\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

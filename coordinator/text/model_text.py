@@ -1,0 +1,65 @@
+"""All that a model in service has to do with text, and the children that do it.
+
+One child is kept for the chats and prompts of usual length. A second one is started for each long prompt and ended
+after it: those take memory that is not given back, and nobody else should wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from coordinator.text.chat_template import ChatTemplate
+from coordinator.text.frames import Message as Setup
+from coordinator.text.process import TextProcess
+from coordinator.text.token_text import TokenText
+from coordinator.text.tokenizer import TextTokenizer, too_many_tokens
+from layerline.models.card import TokenizerCard
+from layerline.requests import Message
+
+
+class ModelText:
+    """Prompts and chats to token ids, and the text of each token for what is generated."""
+
+    def __init__(self, tokenizer: TextTokenizer, template: ChatTemplate) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+
+    @property
+    def tokens(self) -> TokenText:
+        """The text of every token, once `read` is through."""
+        return self._tokenizer.tokens
+
+    async def read(self) -> None:
+        """Reads the tokenizer, before anything else; a ModelError says what is wrong with it."""
+        await self._tokenizer.read()
+
+    async def prompt_ids(self, prompt: str, *, context_tokens: int) -> tuple[int, ...]:
+        """The ids of a prompt, with a BOS if the model wants one; RequestError for what cannot be."""
+        return await self._tokenizer.encode(prompt, add_bos=True, most_tokens=context_tokens)
+
+    async def chat_ids(self, messages: Sequence[Message], *, context_tokens: int) -> tuple[int, ...]:
+        """The ids of a chat: those of what the template renders and nothing more, as `apply_chat_template` gives them.
+
+        Errors as those of `prompt_ids`, and a ModelError for the template's own.
+        """
+        text = await self._template.render(messages)
+        return await self._tokenizer.encode(text, add_bos=False, most_tokens=context_tokens)
+
+    def check_ids(self, ids: Sequence[int], *, context_tokens: int) -> None:
+        """RequestError for ids that a client has made itself and that the model does not have or cannot hold."""
+        if len(ids) > context_tokens:
+            raise too_many_tokens(len(ids), context_tokens)
+        self._tokenizer.check_ids(ids)
+
+
+@asynccontextmanager
+async def model_text(card: TokenizerCard, *, vocabulary: int) -> AsyncIterator[ModelText]:
+    """The text side of a model with `vocabulary` embeddings; its children end with the block."""
+
+    def setup() -> Setup:
+        return {"json": card.json, "vocabulary": vocabulary}
+
+    async with TextProcess(setup) as process, TextProcess(setup, keep=False) as long_process:
+        tokenizer = TextTokenizer(card, vocabulary=vocabulary, process=process, long_process=long_process)
+        yield ModelText(tokenizer, ChatTemplate(card, process))
