@@ -23,12 +23,18 @@ def printable(text: str, longest: int = MAX_SHOWN_CHARACTERS) -> str:
     r"""`text` with all that is not plainly visible as Python's escapes (\x1b, \u202e), in at most `longest` characters.
 
     Escaped are control and formatting characters, halves of surrogate pairs, line and paragraph separators, unassigned
-    characters, and every space but the common one. What is printable already is returned as it is.
+    characters, and every space but the common one. What is printable already is returned as it is; of a longer text
+    the middle is left out.
     """
     if len(text) <= longest and text.isprintable():
         return text
-    shown = "".join(letter if letter.isprintable() else _escape(letter) for letter in text[: longest + 1])
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+    if len(text) > 2 * longest:
+        text = f"{text[:longest]}…{text[-longest:]}"
+    shown = "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+    if len(shown) <= longest:
+        return shown
+    end = (longest - 1) // 2
+    return f"{shown[: longest - 1 - end]}…{shown[-end:]}"
 
 
 def log_to_standard_error(level: int, form: str, times: str | None = None) -> None:

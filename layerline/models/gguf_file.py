@@ -218,6 +218,9 @@ def _read_tensor(header: _Header, index: int, alignment: int) -> tuple[str, str,
     sides = struct.unpack(f"<{dimensions}Q", header.take(8 * dimensions, f"the shape of tensor {name}"))
     number = header.u32(f"the type of tensor {name}")
     offset = header.u64(f"the offset of tensor {name}")
+    if offset > header.size_bytes:
+        reason = f"begins at byte {offset}, but the file has only {header.size_bytes}: it is truncated"
+        raise tensor_corrupt(name, header.name, reason)
     if offset % alignment:
         raise tensor_corrupt(name, header.name, f"begins at {offset}, which is not aligned to {alignment} bytes")
     return name, _storage(header, name, number), sides[::-1], offset

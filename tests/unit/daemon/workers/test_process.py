@@ -84,7 +84,9 @@ async def test_a_refusal_is_the_workers_own_error_with_the_node():
 
 async def test_a_worker_that_dies_at_its_start_is_named_with_its_last_word():
     async with running("dies") as (worker, _):
-        with pytest.raises(StageFailedError, match=r'kitchen ended by itself with exit code 3; .*"out of \?\[31mluck"'):
+        with pytest.raises(
+            StageFailedError, match=r'kitchen ended by itself with exit code 3; .*"out of \\x1b\[31mluck"'
+        ):
             await worker.start(start(), ignore)
 
 
