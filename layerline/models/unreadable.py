@@ -35,6 +35,8 @@ def why_unreadable(folder: Path) -> str:
     try:
         with os.scandir(folder):
             return ""
+    except FileNotFoundError:
+        return f"{folder} does not exist: make it, or name another folder with --models."
     except OSError as error:
         failure = unreadable(folder, error)
         return f"{failure.message} {failure.remedy}"

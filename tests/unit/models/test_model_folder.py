@@ -174,7 +174,7 @@ def test_names_are_listed_and_found_in_composed_form(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_read_is_not_called_empty(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelNotFoundError, match="is missing"):
+    with pytest.raises(ModelNotFoundError, match="does not exist"):
         find_model(tmp_path / "none", "smol")
     with pytest.raises(ModelNotFoundError, match="file"):
         find_model(tmp_path / "file", "smol")

@@ -60,7 +60,7 @@ def test_a_folder_in_the_place_of_a_file_is_no_file(tmp_path: Path) -> None:
 
 def test_why_a_folder_cannot_be_listed(tmp_path: Path) -> None:
     assert why_unreadable(tmp_path) == ""
-    assert "is missing" in why_unreadable(tmp_path / "none")
+    assert "does not exist: make it" in why_unreadable(tmp_path / "none")
 
 
 @pytest.mark.skipif(not hasattr(os, "setresuid") or os.geteuid() != 0, reason="only root can become somebody else")

@@ -124,7 +124,8 @@ def check_optimal(world: World, hop: int, *, every: bool) -> None:
         numbers = [world[each.offer.node][each.offer.group] for each in found.ranges]
         stages = zip(numbers, found.ranges, strict=True)
         assert all(own.fits(each.ends, each.start, each.stop) for own, each in stages)
-        assert best.cost <= found.cost <= best.cost / (1 - TOLERANCE)
+        assert found.cost <= best.cost / (1 - TOLERANCE)
+        assert best.cost <= found.cost or not every  # in another order than was tried here it may be better still
 
 
 @settings(max_examples=100, deadline=None)
