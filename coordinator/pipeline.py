@@ -17,7 +17,7 @@ from coordinator.concurrency import all_of, unless
 from coordinator.node_session import NodeSession, hold
 from coordinator.ring import Ring
 from coordinator.telling import TELLING_S, most_telling
-from layerline.addresses import join_address, split_address
+from layerline.addresses import MAX_ADDRESSES, join_address, split_address
 from layerline.errors import LayerlineError, NodeLostError
 from layerline.frames import PLAN_KEY_BYTES, Hello, StepResult
 from layerline.holding import Loaded, Peer
@@ -157,7 +157,6 @@ class _HeardResults:
 
 
 def _data_addresses(control: Sequence[str], loaded: Loaded) -> tuple[str, ...]:
-    hosts = [split_address(address)[0] for address in control]
-    # The scope of a link-local address is a matter of one machine; another one may call that interface otherwise.
-    elsewhere = [host for host in hosts if "%" not in host] or hosts
-    return tuple(join_address(host, loaded.data_port) for host in elsewhere)
+    # The scope of a link-local address is a matter of whoever dials it, see `scoped_here`.
+    told = (join_address(split_address(address)[0], loaded.data_port) for address in control)
+    return tuple(dict.fromkeys(told))[:MAX_ADDRESSES]

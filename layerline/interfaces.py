@@ -13,6 +13,8 @@ from typing import Protocol
 
 import psutil
 
+from layerline.addresses import join_address, split_address
+
 
 class RawAddress(Protocol):
     """One address of an interface, as psutil gives it."""
@@ -62,6 +64,38 @@ def advertised_hosts(addresses: Sequence[InterfaceAddress]) -> tuple[str, ...]:
     """The hosts to tell others: loopback only where there is no network, as others have a loopback too."""
     outward = tuple(address.host for address in addresses if not address.loopback)
     return outward or tuple(address.host for address in addresses)
+
+
+def scoped_here(address: str, interfaces: Sequence[InterfaceAddress] | None = None) -> tuple[str, ...]:
+    """What to dial on this machine for `address` (host:port) that another one told.
+
+    A link-local IPv6 address is on one link, and only this machine knows which of its interfaces that may be: all those
+    that have such an address themselves, the one first that `address` names.
+    """
+    host, port = split_address(address)
+    bare, _, scope = host.partition("%")
+    if not _is_link_local(bare):
+        return (address,)
+    own = usable_addresses() if interfaces is None else interfaces
+    linked = [each.interface for each in own if _is_link_local(each.host.partition("%")[0])]
+    names = dict.fromkeys(sorted(linked, key=lambda name: not scope or scope not in (name, _index_of(name))))
+    return tuple(join_address(f"{bare}%{name}", port) for name in names) or (address,)
+
+
+def _index_of(interface: str) -> str:
+    """The number that an interface's scope may be written as, too."""
+    try:
+        return str(socket.if_nametoindex(interface))
+    except OSError:
+        return ""
+
+
+def _is_link_local(host: str) -> bool:
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return ip.version == 6 and ip.is_link_local
 
 
 def reach_rank(host: str) -> tuple[bool, bool, bool]:

@@ -14,15 +14,18 @@ from typing import TypeVar
 import grpc
 import grpc.aio
 
+from layerline.addresses import split_address
 from layerline.errors import DeadlineError, LayerlineError, NodeLostError, NodeUnreachableError, ProtocolError
 from layerline.frames import Frame, Hello, StepResult
+from layerline.interfaces import scoped_here
+from layerline.racing import race
 from layerline.rpc.channels import MAX_MESSAGE_BYTES, open_channel
 from layerline.rpc.convert_frames import frame_to_message, hello_to_message, result_from_message
 from layerline.rpc.status import call_failure, connection_failure, error_from_detail, error_from_rpc, has_detail
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
 
-DIAL_DEADLINE_S = 4.0  # for one address, the greeting included
-DIAL_ALL_DEADLINE_S = 20.0  # for all of them; under what a daemon gives its worker to take its place
+DIAL_DEADLINE_S = 4.0  # for one address to accept a connection, and again for the greeting
+DIAL_ALL_DEADLINE_S = 20.0  # for all greetings; under what a daemon gives its worker to take its place
 SEND_DEADLINE_S = 60.0  # how long a neighbour may take no frame
 OnBroken = Callable[[LayerlineError], None]
 ForwardCall = grpc.aio.StreamStreamCall[ring_pb2.ForwardMessage, ring_pb2.Accepted]
@@ -152,21 +155,53 @@ class ResultReceiver:
 async def _first_that_answers(
     addresses: Sequence[str], node: str, open_link: Callable[[str], Awaitable[Opened]]
 ) -> Opened:
+    """The link on the first address that can be connected to and accepts it.
+
+    One that answers otherwise is no reason to give up while there are others: the same address may be another machine's
+    on another network, such as that of a bridge which every machine has.
+    """
+    waiting = tuple(dict.fromkeys(scoped for address in addresses for scoped in scoped_here(address)))
+    deadline_s = min(DIAL_DEADLINE_S, DIAL_ALL_DEADLINE_S / len(waiting))
     said: list[str] = []
-    deadline_s = min(DIAL_DEADLINE_S, DIAL_ALL_DEADLINE_S / len(addresses))
-    for address in addresses:
+    refusal: LayerlineError | None = None
+    while waiting:
+        reached = await race(waiting, _connect)
+        said += [f"{address}: {_in_words(failure)}" for address, failure in reached.failures]
+        failed = {reached.winner, *(address for address, _ in reached.failures)}
+        waiting = tuple(address for address in waiting if address not in failed)
+        if not reached.winner:
+            break
         try:
             async with asyncio.timeout(deadline_s):
-                return await open_link(address)
+                return await open_link(reached.winner)
         except TimeoutError:
-            said.append(f"{address}: no answer in {deadline_s:.1f} s")
+            said.append(f"{reached.winner}: no answer in {deadline_s:.1f} s")
         except grpc.aio.AioRpcError as failure:
-            error = error_from_rpc(failure, peer=f"node {node} at {address}", node=node)
+            error = error_from_rpc(failure, peer=f"node {node} at {reached.winner}", node=node)
             if has_detail(failure) or not isinstance(error, NodeLostError):
-                raise error from None  # it answered, and refused
-            said.append(f"{address}: {connection_failure(failure.details())}")
+                refusal = refusal or error  # it answered, and refused
+            said.append(f"{reached.winner}: {connection_failure(failure.details())}")
+        except LayerlineError as error:
+            refusal = refusal or error
+    if refusal:
+        raise refusal
     raise NodeUnreachableError(
         f"The data port of node {node} cannot be reached ({'; '.join(said)}).",
         node=node,
         remedy="Check firewalls between the machines: nodes need to reach each other on any port.",
     )
+
+
+async def _connect(address: str) -> bool:
+    """Whether something accepts connections there, which a second one then speaks with; raises why not."""
+    host, port = split_address(address)
+    async with asyncio.timeout(DIAL_DEADLINE_S):
+        _, writer = await asyncio.open_connection(host, port)
+    writer.close()
+    return True
+
+
+def _in_words(failure: Exception) -> str:
+    if isinstance(failure, TimeoutError):
+        return f"no answer in {DIAL_DEADLINE_S:.1f} s"
+    return (failure.strerror or str(failure)) if isinstance(failure, OSError) else str(failure)

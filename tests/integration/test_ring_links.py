@@ -90,6 +90,19 @@ async def test_an_address_of_no_ring_is_told_from_a_silent_one(monkeypatch: pyte
     assert raised.value.node == "n0"
 
 
+async def test_another_machines_stage_at_the_first_address_is_passed_over() -> None:
+    async with placed() as (_, address), served(EchoStage(last=True), "stranger") as (_, elsewhere):
+        frames = await FrameSender.dial([elsewhere, address], hello(0), node="n0", on_broken=lambda _: None)
+        assert frames.address == address
+        await frames.close()
+
+
+async def test_where_every_address_refuses_the_first_refusal_is_told() -> None:
+    async with served(EchoStage(last=True), "stranger") as (_, elsewhere):
+        with pytest.raises(ProtocolError, match="no place in a plan"):
+            await FrameSender.dial([elsewhere, "127.0.0.1:9"], hello(0), node="n0", on_broken=lambda _: None)
+
+
 async def test_the_second_address_is_used_if_nobody_is_at_the_first() -> None:
     async with placed() as (_, address):
         frames = await FrameSender.dial(["127.0.0.1:9", address], hello(0), node="n0", on_broken=lambda _: None)

@@ -19,12 +19,23 @@ from tests.lab.machine import Machine
 
 
 class Lab:
-    """Machines by name. `rate_mbit` limits every cable, in both directions."""
+    """Machines by name. `rate_mbit` limits every cable, in both directions.
 
-    def __init__(self, *names: str, ipv4: bool = True, ipv6: bool = True, rate_mbit: int | None = None) -> None:
+    With `link_local` they have only the IPv6 addresses that every interface gives itself.
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        ipv4: bool = True,
+        ipv6: bool = True,
+        link_local: bool = False,
+        rate_mbit: int | None = None,
+    ) -> None:
         self._names = names
-        self._ipv4 = ipv4
-        self._ipv6 = ipv6
+        self._ipv4 = ipv4 and not link_local
+        self._ipv6 = ipv6 and not link_local
+        self._link_local = link_local
         self._rate_mbit = rate_mbit
         self._key = f"{network.PREFIX}-{os.getpid()}-{secrets.token_hex(2)}"
         self._folder = Path(tempfile.gettempdir()) / self._key
@@ -53,7 +64,15 @@ class Lab:
         return iter(self._machines.values())
 
     def _add(self, number: int, name: str) -> None:
-        network.add_machine(self._key, name, number, ipv4=self._ipv4, ipv6=self._ipv6, rate_mbit=self._rate_mbit)
+        network.add_machine(
+            self._key,
+            name,
+            number,
+            ipv4=self._ipv4,
+            ipv6=self._ipv6,
+            link_local=self._link_local,
+            rate_mbit=self._rate_mbit,
+        )
         folder = self._folder / name
         machine = Machine(self._key, name, number, folder=folder, ipv4=self._ipv4, ipv6=self._ipv6)
         machine.make_folders()

@@ -81,6 +81,10 @@ class Machine:
         """Runs a program to its end; LateError after `deadline_s`."""
         return self.start(words, cpu=cpu).wait(deadline_s=deadline_s)
 
+    def add_bridge(self, name: str, address: str) -> None:
+        """Gives it a bridge that only itself is on."""
+        network.add_bridge(self.namespace, name, address)
+
     def unplug(self) -> None:
         """Pulls its cable."""
         network.set_cable(self._lab, self._number, plugged=False)

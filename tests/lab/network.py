@@ -36,12 +36,14 @@ def add_switch(lab: str) -> None:
     tool("ip", "-n", switch, "link", "set", "br0", "up")
 
 
-def add_machine(lab: str, machine: str, number: int, *, ipv4: bool, ipv6: bool, rate_mbit: int | None) -> None:
+def add_machine(
+    lab: str, machine: str, number: int, *, ipv4: bool, ipv6: bool, link_local: bool, rate_mbit: int | None
+) -> None:
     """Makes the namespace of a machine, plugged into the switch, with the addresses asked for."""
     namespace, switch, port = f"{lab}-{machine}", f"{lab}-{SWITCH}", port_of(number)
     _add_namespace(namespace)
     tool("ip", "link", "add", INTERFACE, "netns", namespace, "type", "veth", "peer", "name", port, "netns", switch)
-    if not ipv6:
+    if not (ipv6 or link_local):
         _set(namespace, "ipv6/conf/eth0/disable_ipv6", "1")
     tool("ip", "-n", switch, "link", "set", port, "master", "br0")
     tool("ip", "-n", switch, "link", "set", port, "up")
@@ -53,6 +55,13 @@ def add_machine(lab: str, machine: str, number: int, *, ipv4: bool, ipv6: bool, 
     if rate_mbit is not None:
         limit_rate(namespace, INTERFACE, rate_mbit)
         limit_rate(switch, port, rate_mbit)
+
+
+def add_bridge(namespace: str, name: str, address: str) -> None:
+    """Gives a machine a bridge of its own, as a container engine does; `address` has its prefix."""
+    tool("ip", "-n", namespace, "link", "add", name, "type", "bridge")
+    tool("ip", "-n", namespace, "link", "set", name, "up")
+    tool("ip", "-n", namespace, "address", "add", address, "dev", name)
 
 
 def port_of(number: int) -> str:

@@ -8,7 +8,7 @@ from tests.lab.asking import ANSWER, answered, ask, nodes_seen
 from tests.lab.lab import Lab
 from tests.lab.nodes import spare_measuring, start_node
 from tests.lab.process import wait_until
-from tests.lab.two_nodes import two_nodes
+from tests.lab.two_nodes import MEMORY, two_nodes
 
 BACK_DEADLINE_S = 30.0
 
@@ -18,6 +18,20 @@ def test_a_network_of_ipv6_alone(smollm2: Path) -> None:
         seen = nodes_seen(cluster.desk)
         assert f"[{cluster.a.ipv6}]:7355" in seen["a"]["addresses"]
         assert answered(ask(cluster.desk))["text"] == ANSWER
+
+
+def test_link_local_addresses_alone_beside_a_bridge_that_nobody_else_is_on(smollm2: Path) -> None:
+    with Lab("a", "b", "desk", link_local=True) as lab:
+        lab["a"].add_bridge("docker0", "172.17.0.1/16")
+        for name in ("a", "b"):
+            lab[name].give_model(smollm2)
+            spare_measuring(lab[name])
+            start_node(lab[name], "--memory", MEMORY)
+        assert "172.17.0.1:7355" in nodes_seen(lab["desk"])["a"]["addresses"]
+        for first, last in ("ab", "ba"):  # so that the bridge is in the way of the coordinator, and of a stage
+            answer = answered(ask(lab["desk"], "--layers", f"{first}=0-14,{last}=15-29"))
+            assert answer["text"] == ANSWER
+            assert [stage["node"] for stage in answer["plan"]] == [first, last]
 
 
 def test_no_node_at_all() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import NamedTuple
 
-from layerline.interfaces import addresses_of, advertised_hosts, usable_addresses
+from layerline.interfaces import addresses_of, advertised_hosts, scoped_here, usable_addresses
 
 
 class Raw(NamedTuple):
@@ -53,3 +53,18 @@ def test_an_address_reads_as_interface_and_host():
 
 def test_this_machine_can_be_read():
     assert any(address.loopback for address in usable_addresses())
+
+
+def test_a_link_local_address_of_another_machine_is_dialled_on_every_link_of_this_one() -> None:
+    here = addresses_of(WORLD)
+    both = ("[fe80::9%eth0]:7", "[fe80::9%wlan0]:7")
+    assert scoped_here("[fe80::9]:7", here) == both
+    assert scoped_here("[fe80::9%en0]:7", here) == both
+    assert scoped_here("[fe80::9%wlan0]:7", here) == both[::-1]
+
+
+def test_other_addresses_are_dialled_as_they_are() -> None:
+    here = addresses_of(WORLD)
+    for address in ("10.0.0.2:7", "[fd00::2]:7", "desk.local:7", "169.254.7.7:7"):
+        assert scoped_here(address, here) == (address,)
+    assert scoped_here("[fe80::9%eth7]:7", addresses_of({"lo": WORLD["lo"]})) == ("[fe80::9%eth7]:7",)
