@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from coordinator.catalogue import FoundModel, find_model
@@ -21,6 +20,7 @@ from coordinator.node_client import describe
 from coordinator.plan_match import does_for, other_model
 from coordinator.planning.adoption import adopt
 from coordinator.planning.planner import make_plan
+from coordinator.planning.problem import Problem
 from coordinator.serving import Serving, serving
 from coordinator.settings import CoordinatorSettings
 from layerline.errors import LayerlineError, NoCoordinatorError, NodeHeldError, RequestError
@@ -243,13 +243,9 @@ class Coordinator:
         found = await find_model(
             request.model, usable, lambda node, done, total: tell(_progress(node, "index", done, total))
         )
-        card = found.card
-        plan = adopt(card.spec, card.digest, request, found.nodes)
-        if plan is None:
-            plan = make_plan(card.spec, card.name, card.digest, request, found.nodes)
-        notes = (*plan.notes, *found.notes, *unusable_notes(members))
-        # An adopted plan has the name that the model had when it was loaded; the user's is the one to tell.
-        return replace(plan, model=card.name, notes=notes), found, usable
+        notes = (*found.notes, *unusable_notes(members))
+        problem = Problem.of(found.card, request, found.nodes, notes)
+        return adopt(problem) or make_plan(problem), found, usable
 
     def _nobody(self, members: Sequence[Member]) -> LayerlineError:
         error = self._search.nothing_found(members)

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coordinator.planning.contexts import context_choices
-from coordinator.planning.footprint import PAGE_TOKENS, Footprint
+from coordinator.planning.footprint import PAGE_TOKENS
 from coordinator.planning.manual import resolve_layers
-from coordinator.planning.stages import stage_plan
+from coordinator.planning.problem import Problem
+from coordinator.planning.stages import plan_of_stages, stage_plan
 from layerline.facts import NodeFacts
-from layerline.models.spec import ModelSpec
-from layerline.plan import MAX_DEVICES, PipelinePlan, Plan, PlanRequest, StageSpec
+from layerline.plan import MAX_DEVICES, Plan, StageSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,54 +24,51 @@ class _Held:
     spec: StageSpec
 
 
-def adopt(spec: ModelSpec, digest: str, request: PlanRequest, nodes: Sequence[NodeFacts]) -> Plan | None:
-    """The plan that the loaded stages make up, if they are the whole model and do for `request`.
+def adopt(problem: Problem) -> Plan | None:
+    """The plan that the loaded stages make up, if they are the whole model and do for the request.
 
     Raises UsageError or PlanInvalidError if the request itself cannot be.
     """
-    choices = context_choices(spec, request.context_tokens)
-    held = _held_stages(spec, digest, request, nodes)
+    choices, held = problem.contexts, _held_stages(problem)
     for pages in sorted({stage.spec.pages for stage in held}, reverse=True):
-        fitting = (tokens for tokens in choices if Footprint.asked(spec, request, tokens).pages <= pages)
-        context_tokens = next(fitting, None)
+        context_tokens = next((tokens for tokens in choices if problem.pages(tokens) <= pages), None)
         if context_tokens is None:
             continue
-        chain = _chain(spec.layers, [stage for stage in held if stage.spec.pages == pages])
-        if chain and request.takes([len(stage.spec.devices) for stage in chain]):
-            return _plan(spec, digest, request, context_tokens, chain)
+        chain = _chain(problem.spec.layers, [stage for stage in held if stage.spec.pages == pages])
+        if chain and problem.request.takes([len(stage.spec.devices) for stage in chain]):
+            stages = [stage_plan(problem, stage.node, stage.spec, "loaded already") for stage in chain]
+            names = ", ".join(stage.node for stage in stages)
+            note = f"The model is loaded already on {names}, so nothing is moved."
+            return plan_of_stages(problem, context_tokens, stages, (note,))
     return None
 
 
-def _held_stages(spec: ModelSpec, digest: str, request: PlanRequest, nodes: Sequence[NodeFacts]) -> list[_Held]:
+def _held_stages(problem: Problem) -> list[_Held]:
     """The loaded stages of this model that could be part of a plan made today, in order of nodes."""
-    ordered = sorted(nodes, key=lambda node: (node.name, node.node_id))
-    wanted = _layers_by_node(spec, request, ordered)
-    max_rows = Footprint.asked(spec, request, 1).max_rows
+    request, wanted = problem.request, _layers_by_node(problem)
     return [
         _Held(node=node, spec=loaded.spec)
-        for node in ordered
+        for node in problem.nodes
         if node.state == "ready" and len(node.loaded) == 1
         for loaded in node.loaded
-        if (loaded.spec.digest, loaded.spec.dtype) == (digest, request.dtype)
+        if (loaded.spec.digest, loaded.spec.dtype) == (problem.card.digest, request.dtype)
         and loaded.spec.held_kv_dtype == request.held_kv_dtype
-        and _spans(loaded.spec, node, request)
-        and (loaded.spec.page_tokens, loaded.spec.max_rows) == (PAGE_TOKENS, max_rows)
+        and _spans(loaded.spec, node, request.tensor_parallel)
+        and (loaded.spec.page_tokens, loaded.spec.max_rows) == (PAGE_TOKENS, problem.footprint.max_rows)
         and (not wanted or wanted.get(node.node_id) == (loaded.spec.first_layer, loaded.spec.last_layer))
     ]
 
 
-def _spans(spec: StageSpec, node: NodeFacts, request: PlanRequest) -> bool:
-    """Whether a loaded stage spans devices that `node` still has, and no more of them than stages are to span."""
+def _spans(spec: StageSpec, node: NodeFacts, asked: int) -> bool:
+    """Whether a loaded stage spans devices that `node` still has, and no more of them than are asked for."""
     present = {device.device for device in node.devices}
-    return present.issuperset(spec.devices) and len(spec.devices) <= (request.tensor_parallel or MAX_DEVICES)
+    return present.issuperset(spec.devices) and len(spec.devices) <= (asked or MAX_DEVICES)
 
 
-def _layers_by_node(spec: ModelSpec, request: PlanRequest, nodes: Sequence[NodeFacts]) -> dict[str, tuple[int, int]]:
-    owners = resolve_layers(spec, request.layers, nodes) if request.layers else ()
-    return {
-        owner.node_id: (stage.first_layer, stage.last_layer)
-        for owner, stage in zip(owners, request.layers, strict=True)
-    }
+def _layers_by_node(problem: Problem) -> dict[str, tuple[int, int]]:
+    stages = problem.request.layers
+    owners = resolve_layers(problem) if stages else ()
+    return {owner.node_id: (stage.first_layer, stage.last_layer) for owner, stage in zip(owners, stages, strict=True)}
 
 
 def _chain(layers: int, held: Sequence[_Held]) -> list[_Held]:
@@ -83,18 +79,3 @@ def _chain(layers: int, held: Sequence[_Held]) -> list[_Held]:
         if rest is not None and stage.spec.first_layer not in chains:
             chains[stage.spec.first_layer] = [stage, *rest]
     return chains.get(0, [])
-
-
-def _plan(spec: ModelSpec, digest: str, request: PlanRequest, context_tokens: int, chain: Sequence[_Held]) -> Plan:
-    names = ", ".join(stage.node.name for stage in chain)
-    stages = (stage_plan(spec, stage.node, stage.spec, "loaded already") for stage in chain)
-    return Plan(
-        model=chain[0].spec.model,
-        digest=digest,
-        dtype=request.dtype,
-        kv_dtype=request.held_kv_dtype,
-        layers=spec.layers,
-        context_tokens=context_tokens,
-        pipelines=(PipelinePlan(stages=tuple(stages)),),
-        notes=(f"The model is loaded already on {names}, so nothing is moved.",),
-    )

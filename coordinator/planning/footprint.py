@@ -1,25 +1,22 @@
-"""The memory that a stage takes, as a function of its layers: weights, KV pages and workspace.
+"""The memory that a stage takes: weights, KV pages and workspace, for any range of layers.
 
+Made once for a model and for each part of it that a rank may have; how many KV pages there are is told when asking.
 Owns the choice of page size and of the rows of a step. Knows no nodes.
+
+Shapes: P positions between layers, 0 to the number of layers.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from layerline.models.shares import RankShare
-from layerline.models.sizes import (
-    embedding_parameters,
-    kv_bytes_per_token,
-    layer_parameters,
-    most_sequence_pages,
-    rank_workspace_bytes,
-    stage_weights_bytes,
-    workspace_bytes,
-)
+from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
-from layerline.plan import DTYPE_BYTES, PlanRequest
+from layerline.plan import DTYPE_BYTES
 
 PAGE_TOKENS = 16
 MOST_ROWS = 512
@@ -37,90 +34,63 @@ class Ends:
 FIRST = Ends(first=True, last=False)
 MIDDLE = Ends(first=False, last=False)
 LAST = Ends(first=False, last=True)
-WHOLE = Ends(first=True, last=True)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
-    """The memory of the stages of one model, held in `dtype` and `kv_dtype`, with the same number of KV pages each.
+    """The memory of the stages of a model, or of one rank's part of them, in steps of `max_rows` rows."""
 
-    With a `share` it is that of one rank of stages that are split over several devices.
-    """
-
-    spec: ModelSpec
-    dtype: str
-    kv_dtype: str
-    pages: int
-    share: RankShare | None = None
-
-    @classmethod
-    def asked(cls, spec: ModelSpec, request: PlanRequest, context_tokens: int) -> Footprint:
-        """That of the model as `request` wants it held, with pages for one sequence of `context_tokens`."""
-        max_rows = rows_of_a_step(spec, request.dtype)
-        pages = most_sequence_pages(spec.reach_tokens, context_tokens, max_rows, PAGE_TOKENS)
-        return cls(spec=spec, dtype=request.dtype, kv_dtype=request.held_kv_dtype, pages=pages)
+    def __init__(self, sizes: ModelSizes, max_rows: int) -> None:
+        self.sizes = sizes
+        self.max_rows = max_rows
+        self._weights_P = _summed([layer.held_bytes for layer in sizes.layers])
+        self._page_P = _summed([PAGE_TOKENS * kv_bytes for kv_bytes in sizes.kv_bytes])
+        self._workspace = {has: sizes.workspace_bytes(max_rows, has_output=has) for has in (False, True)}
 
     def of_rank(self, share: RankShare) -> Footprint:
-        """That of one rank."""
-        return replace(self, share=share)
+        """That of the part that one rank has."""
+        return Footprint(self.sizes.of_rank(share), self.max_rows)
 
     @property
-    def _part(self) -> ModelSpec:
-        """What is held: the model, or the rank's part of it, which is again a model."""
-        return self.share.part_of(self.spec) if self.share else self.spec
+    def layers(self) -> range:
+        """All layers of the model."""
+        return range(len(self.sizes.layers))
 
-    @property
-    def max_rows(self) -> int:
-        """The most rows of a step."""
-        return rows_of_a_step(self.spec, self.dtype)
+    def ends(self, layers: range) -> Ends:
+        """The ends of the model that `layers` have."""
+        return Ends(first=layers.start == 0, last=layers.stop == len(self.sizes.layers))
 
-    @property
-    def layer_bytes(self) -> int:
-        """Bytes of the weights of one layer."""
-        return layer_parameters(self._part) * DTYPE_BYTES[self.dtype]
+    def weights_bytes(self, layers: range) -> int:
+        """Bytes of the weights of `layers` and of the matrices at the ends."""
+        return self.sizes.weights_bytes(layers)
 
-    @property
-    def output_bytes(self) -> int:
-        """Bytes of the output matrix, which every token is multiplied with; the embedding is only looked up in."""
-        return embedding_parameters(self._part) * DTYPE_BYTES[self.dtype]
-
-    @property
-    def least_bytes(self) -> int:
-        """What a node must offer to be of any use: one layer between two others."""
-        return self.layer_bytes + self.kv_bytes(1) + self.workspace_bytes(MIDDLE)
-
-    def weights_bytes(self, layers: int, ends: Ends) -> int:
-        """Bytes of the weights of `layers` layers and of the matrices at the ends."""
-        first_layer = 0 if ends.first else self.spec.layers - layers if ends.last else 1
-        return stage_weights_bytes(self._part, first_layer, first_layer + layers - 1, self.dtype)
-
-    def page_bytes(self, layers: int) -> int:
-        """Bytes of one KV page."""
-        return PAGE_TOKENS * kv_bytes_per_token(self._part, layers, self.kv_dtype)
-
-    def kv_bytes(self, layers: int) -> int:
+    def kv_bytes(self, layers: range, pages: int) -> int:
         """Bytes of all KV pages."""
-        return self.pages * self.page_bytes(layers)
+        return pages * int(self._page_P[layers.stop] - self._page_P[layers.start])
 
     def workspace_bytes(self, ends: Ends) -> int:
         """Bytes that computing a step takes beside."""
-        if self.share:
-            return rank_workspace_bytes(self.spec, self.share, self.max_rows, self.dtype, has_output=ends.last)
-        return workspace_bytes(self.spec, self.max_rows, self.dtype, has_output=ends.last)
+        return self._workspace[ends.last]
 
-    def needed_bytes(self, layers: int, ends: Ends) -> int:
-        """All that a stage of `layers` layers takes."""
-        return self.weights_bytes(layers, ends) + self.kv_bytes(layers) + self.workspace_bytes(ends)
+    def needed_bytes(self, layers: range, pages: int) -> int:
+        """All that a stage of `layers` takes."""
+        held = self.weights_bytes(layers) + self.kv_bytes(layers, pages)
+        return held + self.workspace_bytes(self.ends(layers))
 
-    def most_layers(self, budget_bytes: int, ends: Ends) -> int:
-        """The most layers that fit into `budget_bytes`; a stage at one end leaves a layer for the rest."""
-        limit = self.spec.layers - (2 - ends.first - ends.last)
-        return bisect_right(range(1, limit + 1), budget_bytes, key=lambda layers: self.needed_bytes(layers, ends))
+    def least_bytes(self, pages: int) -> int:
+        """What a node must offer to be of any use: the smallest layer, between two others."""
+        return int(np.min(np.diff(self._weights_P + pages * self._page_P))) + self.workspace_bytes(MIDDLE)
 
-    def most_pages(self, budget_bytes: int, layers: int, ends: Ends) -> int:
-        """The most KV pages that `budget_bytes` have room for beside the rest of a stage of `layers` layers."""
-        rest_bytes = self.weights_bytes(layers, ends) + self.workspace_bytes(ends)
-        return max(0, budget_bytes - rest_bytes) // self.page_bytes(layers)
+    def starts(self, budget_bytes: int, ends: Ends, pages: int) -> NDArray[np.int64]:
+        """Where the longest stage up to each position begins that fits; the position itself where none does."""
+        held_P = self._weights_P + pages * self._page_P
+        fixed_bytes = self.sizes.ends_bytes(first=ends.first, last=ends.last) + self.workspace_bytes(ends)
+        starts_P = np.searchsorted(held_P, held_P + (fixed_bytes - budget_bytes))
+        return np.minimum(starts_P, np.arange(len(held_P)))
+
+    def most_pages(self, budget_bytes: int, layers: range) -> int:
+        """The most KV pages that `budget_bytes` have room for beside the rest of a stage of `layers`."""
+        rest_bytes = self.weights_bytes(layers) + self.workspace_bytes(self.ends(layers))
+        return max(0, budget_bytes - rest_bytes) // self.kv_bytes(layers, 1)
 
 
 def rows_of_a_step(spec: ModelSpec, dtype: str) -> int:
@@ -129,6 +99,6 @@ def rows_of_a_step(spec: ModelSpec, dtype: str) -> int:
     return min(MOST_ROWS, 1 << max(0, rows.bit_length() - 1))
 
 
-def ends_of(spec: ModelSpec, first_layer: int, last_layer: int) -> Ends:
-    """The ends of the model that layers `first_layer` to `last_layer` have."""
-    return Ends(first=first_layer == 0, last=last_layer == spec.layers - 1)
+def _summed(sizes: list[int]) -> NDArray[np.int64]:
+    """For each position the sum of what lies before it."""
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))

@@ -9,50 +9,39 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import pairwise
 
-from coordinator.planning.contexts import context_choices
-from coordinator.planning.crew import Crew
-from coordinator.planning.degrees import unevenness_notes, with_degrees
-from coordinator.planning.explanations import context_notes
-from coordinator.planning.footprint import Footprint, ends_of
-from coordinator.planning.grouping import check_degree
-from coordinator.planning.hand import Hand
-from coordinator.planning.refusals import REMEDY
-from coordinator.planning.stages import Assignment, assembled
-from layerline.errors import PlanDoesNotFitError, PlanInvalidError
+from coordinator.planning.candidates import Candidates, check_degree
+from coordinator.planning.decision import Assignment, ByHand, Decision, Misfit
+from coordinator.planning.degrees import with_degree_reasons
+from coordinator.planning.problem import Problem
+from layerline.errors import PlanInvalidError
 from layerline.facts import NodeFacts
 from layerline.layers_option import format_layers
 from layerline.models.spec import ModelSpec
-from layerline.plan import ManualStage, Plan, PlanRequest
-from layerline.units import format_bytes
-
-WHY = "as --layers says"
+from layerline.plan import ManualStage
 
 
-def plan_by_hand(
-    spec: ModelSpec, card_name: str, digest: str, request: PlanRequest, nodes: Sequence[NodeFacts]
-) -> Plan:
-    """The plan that `request.layers` describes; PlanInvalidError or PlanDoesNotFitError if it cannot be."""
-    crew = Crew.of(spec, request, nodes)
-    owners = resolve_layers(spec, request.layers, crew.nodes)
-    check_degree(spec, request.tensor_parallel, owners)
-    choices = context_choices(spec, request.context_tokens)
-    for context_tokens in choices:
-        footprint = Footprint.asked(spec, request, context_tokens)
-        assignments = _assignments(footprint, crew, request.layers, owners)
+def place_by_hand(problem: Problem) -> Decision | Misfit:
+    """The layers where `--layers` gives them; PlanInvalidError if that cannot be, whatever the memory."""
+    owners = resolve_layers(problem)
+    check_degree(problem, owners)
+    candidates = Candidates.of(problem)
+    for context_tokens in problem.contexts:
+        pages = problem.pages(context_tokens)
+        assignments = _assignments(candidates, owners, pages)
         if assignments:
-            assignments = with_degrees(crew, footprint, assignments)
-            notes = [
-                "The layers are as --layers says.",
-                *unevenness_notes(footprint, assignments),
-                *context_notes(context_tokens, choices[0]),
-            ]
-            return assembled(spec, card_name, digest, request, context_tokens, assignments, notes)
-    raise _does_not_fit(footprint, crew, request.layers, owners, context_tokens)
+            return Decision(
+                candidates=candidates,
+                context_tokens=context_tokens,
+                sequence_pages=pages,
+                assignments=with_degree_reasons(candidates, pages, assignments),
+            )
+    return Misfit(candidates=candidates, context_tokens=context_tokens, sequence_pages=pages, owners=owners)
 
 
-def resolve_layers(spec: ModelSpec, stages: Sequence[ManualStage], nodes: Sequence[NodeFacts]) -> tuple[NodeFacts, ...]:
+def resolve_layers(problem: Problem) -> tuple[NodeFacts, ...]:
     """The node of each stage; PlanInvalidError unless the stages cover the model in order, each on its own node."""
-    owners = tuple(_owner(stage, nodes) for stage in stages)
+    stages = problem.request.layers
+    owners = tuple(_owner(stage, problem.nodes) for stage in stages)
     for stage, owner in zip(stages, owners, strict=True):
         if owner.state != "ready":
             raise PlanInvalidError(
@@ -60,9 +49,9 @@ def resolve_layers(spec: ModelSpec, stages: Sequence[ManualStage], nodes: Sequen
                 node=owner.name,
                 remedy="Choose a node that is ready; see `layerline nodes`.",
             )
-    _check_ranges(spec, stages)
+    _check_ranges(problem.spec, stages)
     _check_order(stages)
-    _check_cover(spec, stages)
+    _check_cover(problem.spec, stages)
     for index, owner in enumerate(owners):
         if owner in owners[:index]:
             both = f"{_span(stages[owners.index(owner)])} and {_span(stages[index])}"
@@ -72,6 +61,18 @@ def resolve_layers(spec: ModelSpec, stages: Sequence[ManualStage], nodes: Sequen
                 remedy="Give each node one group of layers that follow each other.",
             )
     return owners
+
+
+def _assignments(candidates: Candidates, owners: Sequence[NodeFacts], pages: int) -> tuple[Assignment, ...]:
+    """Each stage on the fastest group of its node that holds it, or nothing if one does not fit."""
+    assignments = []
+    for stage, owner in zip(candidates.problem.request.layers, owners, strict=True):
+        layers = range(stage.first_layer, stage.last_layer + 1)
+        group = candidates.group_for(owner, layers, pages)
+        if group is None:
+            return ()
+        assignments.append(Assignment(group=group, layers=layers, reason=ByHand()))
+    return tuple(assignments)
 
 
 def _owner(stage: ManualStage, nodes: Sequence[NodeFacts]) -> NodeFacts:
@@ -101,7 +102,7 @@ def _unknown_remedy(name: str, known: Sequence[str]) -> str:
 def _check_ranges(spec: ModelSpec, stages: Sequence[ManualStage]) -> None:
     for stage in stages:
         if not 0 <= stage.first_layer <= stage.last_layer:
-            raise PlanInvalidError(f"--layers gives {stage.node} {_span(stage)}, which are no layers.")
+            raise PlanInvalidError(f"--layers: {_span(stage)} is not a range of layers.")
         if stage.last_layer >= spec.layers:
             raise PlanInvalidError(
                 f"--layers gives {stage.node} layers {_span(stage)}, but the model's last layer is {spec.layers - 1}.",
@@ -138,49 +139,6 @@ def _require_no_gap(first_layer: int, last_layer: int) -> None:
         raise PlanInvalidError(
             f"--layers gives {_layers(first_layer, last_layer)} to no node.", remedy="Give every layer to a node."
         )
-
-
-def _assignments(
-    footprint: Footprint, crew: Crew, stages: Sequence[ManualStage], owners: Sequence[NodeFacts]
-) -> tuple[Assignment, ...]:
-    """Each stage on the fastest hand of its node that holds it, or nothing if one does not fit."""
-    hands = [_hand(footprint, crew, stage, owner) for stage, owner in zip(stages, owners, strict=True)]
-    return tuple(
-        Assignment(hand=hand, first_layer=stage.first_layer, last_layer=stage.last_layer, why=WHY)
-        for hand, stage in zip(hands, stages, strict=True)
-        if hand is not None and None not in hands
-    )
-
-
-def _hand(footprint: Footprint, crew: Crew, stage: ManualStage, owner: NodeFacts) -> Hand | None:
-    ends = ends_of(footprint.spec, stage.first_layer, stage.last_layer)
-    return crew.hand_for(owner, footprint, stage.last_layer - stage.first_layer + 1, ends)
-
-
-def _does_not_fit(
-    footprint: Footprint, crew: Crew, stages: Sequence[ManualStage], owners: Sequence[NodeFacts], context_tokens: int
-) -> PlanDoesNotFitError:
-    needs = [
-        (_needed_bytes(footprint, stage), crew.offered_bytes(owner), stage, owner)
-        for stage, owner in zip(stages, owners, strict=True)
-    ]
-    short = [
-        f"{_layers(stage.first_layer, stage.last_layer)} need {format_bytes(needed)} and {owner.name} offers"
-        f" {format_bytes(offered)}"
-        for needed, offered, stage, owner in needs
-        if _hand(footprint, crew, stage, owner) is None
-    ]
-    total, available = sum(need[0] for need in needs), sum(need[1] for need in needs)
-    return PlanDoesNotFitError(
-        f"The layers given by hand do not fit with a context of {context_tokens} tokens: {'; '.join(short)}"
-        f" (in all {format_bytes(total)} needed, {format_bytes(available)} available).",
-        remedy=f"Give that node fewer layers, or leave out --layers. {REMEDY}",
-    )
-
-
-def _needed_bytes(footprint: Footprint, stage: ManualStage) -> int:
-    ends = ends_of(footprint.spec, stage.first_layer, stage.last_layer)
-    return footprint.needed_bytes(stage.last_layer - stage.first_layer + 1, ends)
 
 
 def _span(stage: ManualStage) -> str:

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from coordinator.planning.footprint import PAGE_TOKENS, Footprint
-
 SEQUENCES_OF_USE = 8  # of the whole context
 MOST_SLOWER = 1.05  # the cost of a roomier choice over that of the fastest, at most
 LEAST_ROOMIER = 1.25  # the pages of a roomier choice over those of the fastest, at least
@@ -44,14 +42,6 @@ def is_near(cost: float, fastest_cost: float) -> bool:
     return cost <= MOST_SLOWER * fastest_cost
 
 
-def useful_pages(footprint: Footprint) -> int:
-    """The KV pages that are of use where one sequence takes those of `footprint`."""
-    return SEQUENCES_OF_USE * footprint.pages
-
-
-def pages_note(footprint: Footprint, pages: int, tightest: str) -> str:
-    """How many tokens are kept at the same time, and which node bounds them."""
-    sequences = f"{pages / footprint.pages:.3g}"
-    counted = "1 sequence" if sequences == "1" else f"{sequences} sequences"
-    note = f"The KV pages hold {pages * PAGE_TOKENS} tokens, {counted} of the whole context"
-    return f"{note}." if pages >= useful_pages(footprint) else f"{note}; {tightest} has no memory for more."
+def useful_pages(pages: int) -> int:
+    """The KV pages that are of use where one sequence takes `pages`."""
+    return SEQUENCES_OF_USE * pages

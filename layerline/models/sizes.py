@@ -1,19 +1,192 @@
-"""How many bytes the parts of a model take once held in a dtype: what planning and loading agree on.
+"""How many bytes and numbers the parts of a model are, once held: what planning and loading agree on.
 
-Of a stage that is split over several devices, what one rank takes is what `RankShare.part_of` the model takes, and
-`rank_workspace_bytes`.
+Weights are counted from the tensor table, layer by layer; keys and values, and what computing takes beside, from the
+description of the layers. A rank has of each tensor the part that its share says, and is counted from the same table.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass, field
 
+from layerline.models.card import ModelCard
+from layerline.models.known_families import family_of_config
 from layerline.models.shares import RankShare
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
+from layerline.models.tensor_rules import ENDS, side_lengths
 from layerline.plan import DTYPE_BYTES
 
 LOGITS_ROWS = 64  # rows whose logits are computed at once: the output matrix is large, so the fewer times the better
+FURTHER_BYTES = 32 << 20  # of workspace, for all that is small
+
+_Tensors = tuple[
+    tuple[tuple[str, int], ...], ...
+]  # of each tensor the sides, as the rules name them, and their lengths
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Table:
+    """The tensors of each layer, and those of the ends by name."""
+
+    layers: tuple[_Tensors, ...]
+    ends: tuple[tuple[str, _Tensors], ...]
+
+    @classmethod
+    def of(cls, card: ModelCard) -> _Table:
+        """What a card has of the tensors that such a model consists of."""
+        spec, shapes = card.spec, {entry.name: entry.shape for entry in card.tensors}
+        rules_of = family_of_config(spec.family).layer_tensors
+        rules = [tuple((rule.name, rule.sides) for rule in rules_of(kind)) for kind in spec.kinds]
+
+        def tensor(name: str, sides: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+            return tuple(zip(sides, shapes.get(name, (0,) * len(sides)), strict=False))
+
+        return cls(
+            layers=tuple(
+                tuple(tensor(name.format(n=layer), sides) for name, sides in rules[kind])
+                for layer, kind in enumerate(spec.layer_kinds)
+            ),
+            ends=tuple((rule.name, (tensor(rule.name, rule.sides),)) for rule in ENDS),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightSize:
+    """Some weights: how many numbers, each of which a token is multiplied with, and the bytes they are held in."""
+
+    numbers: int
+    held_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSizes:
+    """What each layer and the ends of a model, or of one rank's part of it, take in `dtype` and `kv_dtype`.
+
+    `kv_bytes` is what a position takes in the pages of each layer. `output` is the matrix that makes logits, whether
+    or not it is the embedding as well.
+    """
+
+    model: ModelSpec
+    part: ModelSpec  # what is held: the model, or the rank's part, which is again a model
+    dtype: str
+    kv_dtype: str
+    layers: tuple[WeightSize, ...]
+    kv_bytes: tuple[int, ...]
+    embedding: WeightSize
+    output: WeightSize
+    final_norm: WeightSize
+    table: _Table = field(repr=False)
+
+    @classmethod
+    def of(cls, card: ModelCard, *, dtype: str, kv_dtype: str) -> ModelSizes:
+        """Those of the whole model."""
+        return _counted(card.spec, card.spec, _Table.of(card), dtype, kv_dtype)
+
+    def of_rank(self, share: RankShare) -> ModelSizes:
+        """Those of the part that one rank has."""
+        return _counted(self.model, share.part_of(self.model), self.table, self.dtype, self.kv_dtype)
+
+    def weights_bytes(self, layers: range) -> int:
+        """Bytes of the weights of a stage: its layers, and embedding and output where it has those.
+
+        A stage that has both ends of a model whose output is tied holds that matrix once.
+        """
+        own = sum(layer.held_bytes for layer in self.layers[layers.start : layers.stop])
+        return own + self.ends_bytes(first=layers.start == 0, last=layers.stop == len(self.layers))
+
+    def ends_bytes(self, *, first: bool, last: bool) -> int:
+        """Bytes of the weights beside those of layers, in a stage that has the first or last layer of the model."""
+        shared = first and last and self.model.tied_output
+        return (
+            first * self.embedding.held_bytes
+            + last * self.final_norm.held_bytes
+            + (last and not shared) * self.output.held_bytes
+        )
+
+    def kv_bytes_per_token(self, layers: range) -> int:
+        """Bytes that one position takes in the KV pages of `layers`."""
+        return sum(self.kv_bytes[layers.start : layers.stop])
+
+    def workspace_bytes(self, max_rows: int, *, has_output: bool) -> int:
+        """Bytes that a stage needs beside weights and KV while it computes a step of `max_rows` rows.
+
+        An upper bound of what is alive at once: the residual, the widest products and their float32 copies, the
+        attention scores of one block of queries, and the logits of LOGITS_ROWS rows, of one of them in float32. Where
+        the vocabulary is split, these may have to be brought together, in parts and whole.
+        """
+        widest = max(map(_widest_numbers, self.part.kinds))
+        rows = max_rows * (3 * self.part.hidden + 2 * widest) * max(4, DTYPE_BYTES[self.dtype])
+        logits_bytes = min(LOGITS_ROWS, max_rows) * DTYPE_BYTES[self.dtype]
+        logits = self.part.vocabulary * (logits_bytes + 4)
+        if self.part.vocabulary < self.model.vocabulary:
+            logits += self.model.vocabulary * (2 * logits_bytes + 4)
+        return rows + has_output * logits + FURTHER_BYTES
+
+
+def _counted(model: ModelSpec, part: ModelSpec, table: _Table, dtype: str, kv_dtype: str) -> ModelSizes:
+    cuts = list(zip(part.layer_kinds, table.layers, strict=True))
+    sizes = {(kind, tensors): _size(tensors, part, part.kinds[kind], dtype) for kind, tensors in set(cuts)}
+    ends = {name: _size(tensors, part, part.kinds[0], dtype) for name, tensors in table.ends}
+    kv_bytes = [_kv_bytes(kind.attention, kv_dtype) for kind in part.kinds]
+    return ModelSizes(
+        model=model,
+        part=part,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        layers=tuple(sizes[cut] for cut in cuts),
+        kv_bytes=tuple(kv_bytes[kind] for kind in part.layer_kinds),
+        embedding=ends["embedding"],
+        output=ends["embedding" if model.tied_output else "output"],
+        final_norm=ends["final_norm"],
+        table=table,
+    )
+
+
+def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, dtype: str) -> WeightSize:
+    """What is held of some tensors: of each the part along its sides."""
+    held = side_lengths(part, layer)
+    numbers = sum(math.prod(min(length, held[side]) for side, length in tensor) for tensor in tensors)
+    return WeightSize(numbers=numbers, held_bytes=numbers * DTYPE_BYTES[dtype])
+
+
+def _kv_bytes(attention: AttentionSpec, kv_dtype: str) -> int:
+    """Bytes of the keys and values of a position; in int8 every group of numbers has a scale of two bytes beside it."""
+    numbers = attention.key_numbers + attention.value_numbers
+    if kv_dtype != "int8":
+        return numbers * DTYPE_BYTES[kv_dtype]
+    keys = attention.key_numbers // int8_group(attention.head_dim)
+    values = attention.value_numbers // int8_group(attention.value_dim)
+    return numbers + 2 * (keys + values)
+
+
+def _widest_numbers(layer: LayerSpec) -> int:
+    """Numbers of the widest products of one row."""
+    attention = layer.attention
+    qkv_numbers = attention.query_numbers + attention.key_numbers + attention.value_numbers
+    return max(2 * layer.feed_forward.intermediate, qkv_numbers)
+
+
+def int8_group(head_dim: int) -> int:
+    """How many neighbouring numbers of a key or value share a scale in int8: 32, or what divides the head."""
+    return math.gcd(head_dim, 32)
+
+
+def most_sequence_pages(reach_tokens: int, context_tokens: int, max_rows: int, page_tokens: int) -> int:
+    """Pages that a sequence of `context_tokens` needs at a time, in steps of at most `max_rows` of its rows.
+
+    If every layer has a window, of `reach_tokens` (0: none), they are those that the rows of a step are in, and those
+    before that the first of these pages looks back to.
+    """
+    pages = -(-context_tokens // page_tokens)
+    if not reach_tokens:
+        return pages
+    return min(pages, reach_pages(reach_tokens, page_tokens) + 1 + -(-(max_rows - 1) // page_tokens))
+
+
+def reach_pages(reach_tokens: int, page_tokens: int) -> int:
+    """Pages that the first row of a page looks back to with a window of `reach_tokens`, at least 1."""
+    return max(1, -(-(reach_tokens - 1) // page_tokens))
 
 
 def layer_parameters(spec: ModelSpec) -> int:
@@ -53,40 +226,7 @@ def kv_bytes_per_token(spec: ModelSpec, layers: int, kv_dtype: str) -> int:
 
     In int8 every group of a head's numbers has a scale of two bytes beside it.
     """
-    return layers * max(_kv_bytes_of(kind.attention, kv_dtype) for kind in spec.kinds)
-
-
-def _kv_bytes_of(attention: AttentionSpec, kv_dtype: str) -> int:
-    numbers = attention.key_numbers + attention.value_numbers
-    if kv_dtype != "int8":
-        return numbers * DTYPE_BYTES[kv_dtype]
-    keys, values = (
-        attention.key_numbers // int8_group(attention.head_dim),
-        attention.value_numbers // int8_group(attention.value_dim),
-    )
-    return numbers + 2 * (keys + values)
-
-
-def int8_group(head_dim: int) -> int:
-    """How many neighbouring numbers of a key or value share a scale in int8: 32, or what divides the head."""
-    return math.gcd(head_dim, 32)
-
-
-def most_sequence_pages(reach_tokens: int, context_tokens: int, max_rows: int, page_tokens: int) -> int:
-    """Pages that a sequence of `context_tokens` needs at a time, in steps of at most `max_rows` of its rows.
-
-    If every layer has a window, of `reach_tokens` (0: none), they are those that the rows of a step are in, and those
-    before that the first of these pages reaches back to.
-    """
-    pages = -(-context_tokens // page_tokens)
-    if not reach_tokens:
-        return pages
-    return min(pages, reach_pages(reach_tokens, page_tokens) + 1 + -(-(max_rows - 1) // page_tokens))
-
-
-def reach_pages(reach_tokens: int, page_tokens: int) -> int:
-    """How many pages before its own the first row of a page reads with a window of `reach_tokens`, but at least 1."""
-    return max(1, -(-(reach_tokens - 1) // page_tokens))
+    return layers * max(_kv_bytes(kind.attention, kv_dtype) for kind in spec.kinds)
 
 
 def workspace_bytes(spec: ModelSpec, max_rows: int, dtype: str, *, has_output: bool) -> int:
@@ -95,16 +235,10 @@ def workspace_bytes(spec: ModelSpec, max_rows: int, dtype: str, *, has_output: b
     An upper bound of what is alive at once: the residual, the widest products and their float32 copies, the
     attention scores of one block of queries, and the logits of LOGITS_ROWS rows, of one of them in float32.
     """
-    widest = max(_widest(kind) for kind in spec.kinds)
+    widest = max(_widest_numbers(kind) for kind in spec.kinds)
     rows = max_rows * (3 * spec.hidden + 2 * widest) * max(4, DTYPE_BYTES[dtype])
     logits = spec.vocabulary * (min(LOGITS_ROWS, max_rows) * DTYPE_BYTES[dtype] + 4) if has_output else 0
     return rows + logits + (32 << 20)
-
-
-def _widest(layer: LayerSpec) -> int:
-    attention = layer.attention
-    qkv_numbers = attention.query_numbers + attention.key_numbers + attention.value_numbers
-    return max(2 * layer.feed_forward.intermediate, qkv_numbers)
 
 
 def rank_workspace_bytes(model: ModelSpec, share: RankShare, max_rows: int, dtype: str, *, has_output: bool) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from coordinator.planning.problem import Problem
 from layerline.facts import DeviceFacts, Holder, LoadedStage, ModelListing, NodeFacts
 from layerline.models.spec import ModelSpec
-from layerline.plan import Plan
+from layerline.plan import Plan, PlanRequest
 from layerline.version import WIRE_VERSION, __version__
+from tests.fakes.cards import model_card
 from tests.fakes.specs import decoder_spec
 
 GIB = 1 << 30
@@ -44,6 +48,7 @@ def device(
     budget_bytes: int = GIB,
     gb_per_s: float = 20.0,
     tflops: float = 0.0,
+    measured_while_busy: bool = False,
 ) -> DeviceFacts:
     """A device; its compute counts for nothing unless `tflops` is given."""
     return DeviceFacts(
@@ -56,6 +61,7 @@ def device(
         budget_bytes=budget_bytes,
         matrix_flops_per_s=tflops * 1e12,
         memory_bytes_per_s=gb_per_s * 1e9,
+        measured_while_busy=measured_while_busy,
     )
 
 
@@ -88,6 +94,18 @@ def node(
         models_folder="/models",
         all_reduce_us=all_reduce_us,
     )
+
+
+def problem(
+    spec: ModelSpec,
+    request: PlanRequest,
+    nodes: Sequence[NodeFacts],
+    *,
+    digest: str = "digest",
+    notes: Sequence[str] = (),
+) -> Problem:
+    """What is to be planned: a model called "m", on `nodes`."""
+    return Problem.of(model_card(spec, digest=digest), request, nodes, notes)
 
 
 def layers_by_node(plan: Plan) -> list[tuple[str, int, int]]:

@@ -13,7 +13,7 @@ from layerline.errors import PlanInvalidError
 from layerline.facts import LoadedStage, NodeFacts
 from layerline.layers_option import parse_layers
 from layerline.plan import Plan, PlanRequest
-from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node
+from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node, problem
 
 SPEC = model_spec()
 IDLE = (node("a", mib=400), node("b", mib=400))
@@ -29,11 +29,11 @@ def with_loaded(nodes: tuple[NodeFacts, ...], plan: Plan) -> tuple[NodeFacts, ..
 
 
 def made(nodes: tuple[NodeFacts, ...] = IDLE, **request: Any) -> Plan:
-    return make_plan(SPEC, "m", "digest", PlanRequest(model="m", **request), nodes)
+    return make_plan(problem(SPEC, PlanRequest(model="m", **request), nodes))
 
 
 def adopted(nodes: tuple[NodeFacts, ...], digest: str = "digest", **request: Any) -> Plan | None:
-    return adopt(SPEC, digest, PlanRequest(model="m", **request), nodes)
+    return adopt(problem(SPEC, PlanRequest(model="m", **request), nodes, digest=digest))
 
 
 def test_a_loaded_plan_is_adopted_exactly():

@@ -17,7 +17,7 @@ from layerline.models.shares import rank_shares
 from layerline.models.sizes import kv_bytes_per_token, rank_workspace_bytes, stage_weights_bytes
 from layerline.models.spec import ModelSpec
 from layerline.plan import Plan, PlanRequest, StagePlan
-from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node
+from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node, problem
 
 SMOLLM2 = model_spec()  # a layer takes 0.35 ms where 20 GB/s are read
 
@@ -27,7 +27,7 @@ def gpus(count: int, mib: int = 1024, gb_per_s: float = 20.0) -> list[DeviceFact
 
 
 def plan(*nodes: NodeFacts, spec: ModelSpec = SMOLLM2, **request: Any) -> Plan:
-    return make_plan(spec, "m", "digest", PlanRequest(model="m", **request), nodes)
+    return make_plan(problem(spec, PlanRequest(model="m", **request), nodes))
 
 
 def degrees(made: Plan) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import NodeFacts
 from layerline.layers_option import parse_layers
 from layerline.plan import ManualStage, Plan, PlanRequest
-from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node
+from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node, problem
 
 NODES = (node("kitchen"), node("desk.lan"), node("pi-4", mib=200))
 
@@ -19,7 +19,7 @@ NODES = (node("kitchen"), node("desk.lan"), node("pi-4", mib=200))
 def by_hand(layers: str | tuple[ManualStage, ...], *nodes: NodeFacts, **request: Any) -> Plan:
     stages = parse_layers(layers) if isinstance(layers, str) else layers
     asked = PlanRequest(model="m", layers=stages, **request)
-    return make_plan(model_spec(), "m", "digest", asked, nodes or NODES)
+    return make_plan(problem(model_spec(), asked, nodes or NODES))
 
 
 def test_a_plan_by_hand_is_obeyed_though_the_model_fits_one_node():
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said_with_the_layers_it_is_about(layers: str, message:
 
 
 def test_ranges_that_the_option_would_refuse_are_refused_from_the_wire_too():
-    with pytest.raises(PlanInvalidError, match="kitchen 9-3, which are no layers"):
+    with pytest.raises(PlanInvalidError, match="--layers: 9-3 is not a range of layers"):
         by_hand((ManualStage(node="kitchen", first_layer=9, last_layer=3),))
 
 

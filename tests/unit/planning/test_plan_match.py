@@ -8,11 +8,11 @@ from coordinator.plan_match import does_for, other_model
 from coordinator.planning.planner import make_plan
 from layerline.layers_option import parse_layers
 from layerline.plan import PlanRequest
-from tests.fakes.worlds import device, model_spec, node
+from tests.fakes.worlds import device, model_spec, node, problem
 
 NODES = (node("a", device("cpu:0"), device("cpu:1")), node("b"))
 ASKED = PlanRequest(model="m", layers=parse_layers("a=0-9,b=10-29"), tensor_parallel=2)
-PLAN = make_plan(model_spec(), "m", "digest", ASKED, NODES)
+PLAN = make_plan(problem(model_spec(), ASKED, NODES))
 
 
 @pytest.mark.parametrize(("asked", "does"), [(0, True), (2, True), (1, False), (3, False)])

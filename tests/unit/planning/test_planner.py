@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -9,25 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.planning.footprint import PAGE_TOKENS, WHOLE, Footprint
+from coordinator.planning.footprint import PAGE_TOKENS, rows_of_a_step
 from coordinator.planning.planner import make_plan
 from layerline.errors import PlanDoesNotFitError, UsageError
 from layerline.facts import NodeFacts
 from layerline.layers_option import parse_layers
 from layerline.models.spec import ModelSpec
 from layerline.plan import Plan, PlanRequest
-from tests.fakes.worlds import GIB, MIB, device, layers_by_node, model_spec, node
+from tests.fakes.specs import of_layers
+from tests.fakes.worlds import GIB, MIB, device, layers_by_node, model_spec, node, problem
 
 SMOLLM2 = model_spec()
 
 
 def plan(*nodes: NodeFacts, spec: ModelSpec = SMOLLM2, **request: Any) -> Plan:
-    return make_plan(spec, "m", "digest", PlanRequest(model="m", **request), nodes)
+    return make_plan(problem(spec, PlanRequest(model="m", **request), nodes))
 
 
 def whole_mib(spec: ModelSpec, context_tokens: int) -> int:
-    footprint = Footprint.asked(spec, PlanRequest(model="m"), context_tokens)
-    return -(-footprint.needed_bytes(spec.layers, WHOLE) // MIB)
+    asked = problem(spec, PlanRequest(model="m"), ())
+    return -(-asked.footprint.needed_bytes(asked.footprint.layers, asked.pages(context_tokens)) // MIB)
 
 
 def test_a_model_that_fits_one_node_is_not_split():
@@ -64,9 +66,10 @@ def test_memory_limits_what_speed_would_give():
     spec = model_spec(layers=30, vocabulary=16)
     made = plan(node("fast", mib=200, gb_per_s=90), node("slow", mib=400, gb_per_s=20), spec=spec)
     fast, slow = sorted(made.stages, key=lambda stage: stage.node)
-    footprint = Footprint.asked(spec, PlanRequest(model="m"), made.context_tokens)
+    asked = problem(spec, PlanRequest(model="m"), ())
     fast_layers = fast.spec.last_layer - fast.spec.first_layer + 1
-    one_more_bytes = footprint.layer_bytes + footprint.page_bytes(1) * footprint.pages
+    pages = asked.pages(made.context_tokens)
+    one_more_bytes = asked.footprint.sizes.layers[0].held_bytes + asked.footprint.kv_bytes(range(1), pages)
     assert fast.needed_bytes <= 200 * MIB < fast.needed_bytes + one_more_bytes
     assert fast_layers < 15
     assert "as many layers as it has memory for" in fast.why
@@ -116,6 +119,60 @@ def test_unmeasured_nodes_share_evenly_and_nothing_is_promised():
     assert layers_by_node(made) == [("a", 0, 14), ("b", 15, 29)]
     assert not any("tokens/s" in note for note in made.notes)
     assert all("not measured yet" in stage.why for stage in made.stages)
+
+
+def test_a_node_not_measured_yet_is_named_with_what_follows() -> None:
+    made = plan(node("a"), node("new", gb_per_s=0))
+    (note,) = [note for note in made.notes if "not measured" in note]
+    expected = (
+        "The speed of new is not measured yet: it is taken to be the slowest that is, and new may have fewer layers"
+    )
+    assert note.startswith(expected)
+
+
+def test_where_nothing_is_measured_that_is_said_once() -> None:
+    notes = plan(node("a", mib=400, gb_per_s=0), node("b", mib=400, gb_per_s=0)).notes
+    assert notes.count("No speed is measured yet: all devices are taken to be equally fast.") == 1
+    assert not any("is taken to be the slowest" in note for note in notes)
+
+
+def test_a_node_measured_while_it_was_busy_is_named_with_what_follows() -> None:
+    busy = node("b", device("cpu:0", measured_while_busy=True), device("cpu:1"))
+    (note,) = [note for note in plan(node("a"), busy).notes if "other programs ran" in note]
+    assert note.startswith("The speed of cpu:0 of b was measured while other programs ran there: it may be faster")
+    assert "fewer layers than it could" in note
+
+
+def test_where_there_is_one_device_its_speed_decides_nothing_and_is_not_mentioned() -> None:
+    notes = plan(node("a", device(measured_while_busy=True, gb_per_s=0))).notes
+    assert not any("speed" in note for note in notes)
+
+
+def test_a_refusal_says_who_was_left_out_and_why() -> None:
+    nodes = [node("a", mib=100), node("b", state="starting"), node("c", mib=10)]
+    asked = problem(SMOLLM2, PlanRequest(model="m"), nodes, notes=["d cannot be used: it does not answer."])
+    with pytest.raises(PlanDoesNotFitError) as refused:
+        make_plan(asked)
+    assert refused.value.message.endswith(" b is left out: it is starting. d cannot be used: it does not answer.")
+
+
+def test_what_is_known_beside_is_told_with_the_plan() -> None:
+    asked = problem(SMOLLM2, PlanRequest(model="m"), [node("a")], notes=["d cannot be used: it does not answer."])
+    assert make_plan(asked).notes[-1] == "d cannot be used: it does not answer."
+
+
+def test_layers_of_unlike_size_are_shared_by_what_they_cost() -> None:
+    """Ten layers with feed-forwards of four times the width behind twenty: half of the cost lies in fewer layers."""
+    layers = [SMOLLM2.layer(0)] * 20
+    wide = replace(layers[0], feed_forward=replace(layers[0].feed_forward, intermediate=4 * 1536))
+    spec = of_layers(model_spec(vocabulary=16), [*layers, *[wide] * 10])
+    sizes = problem(spec, PlanRequest(model="m"), ()).footprint.sizes
+    assert sizes.layers[29].held_bytes - sizes.layers[0].held_bytes == 2 * 3 * 576 * 3 * 1536
+    ((_, _, last), _) = layers_by_node(plan(node("a", mib=600), node("b", mib=600), spec=spec))
+    costs = [layer.held_bytes for layer in sizes.layers]
+    halves = sum(costs[: last + 1]), sum(costs[last + 1 :])
+    assert abs(halves[0] - halves[1]) <= max(costs)
+    assert last > 18
 
 
 def test_compute_counts_where_it_was_measured():
@@ -185,8 +242,7 @@ def test_without_any_ready_node_the_refusal_says_so():
     ("hidden", "dtype", "rows"), [(576, "bfloat16", 512), (8192, "bfloat16", 256), (8192, "float32", 128)]
 )
 def test_a_step_has_as_many_rows_as_fit_a_frame(hidden: int, dtype: str, rows: int):
-    footprint = Footprint(spec=model_spec(hidden=hidden), dtype=dtype, kv_dtype=dtype, pages=1)
-    assert footprint.max_rows == rows
+    assert rows_of_a_step(model_spec(hidden=hidden), dtype) == rows
 
 
 def test_keys_and_values_in_int8_leave_room_for_more_pages_and_a_longer_context():

@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.planning.crew import Crew
-from coordinator.planning.footprint import MIDDLE, PAGE_TOKENS, Footprint
-from coordinator.planning.planner import HOP_S, make_plan
+from coordinator.planning.candidates import Candidates
+from coordinator.planning.footprint import PAGE_TOKENS
+from coordinator.planning.planner import make_plan
 from coordinator.planning.room import MOST_SLOWER, SEQUENCES_OF_USE, Priced, preferred
-from coordinator.planning.splitting import best_split
+from coordinator.planning.split import best_split
 from layerline.errors import PlanDoesNotFitError
 from layerline.facts import NodeFacts
 from layerline.layers_option import parse_layers
 from layerline.plan import Plan, PlanRequest
-from tests.fakes.worlds import MIB, layers_by_node, model_spec, node
+from tests.fakes.worlds import MIB, layers_by_node, model_spec, node, problem
 
 SPEC = model_spec(vocabulary=16)  # 30 layers of 6.8 MiB, 0.375 MiB of KV pages a layer for each 512 tokens
 ASKED = PlanRequest(model="m", context_tokens=512)
 
 
 def plan(*nodes: NodeFacts, request: PlanRequest = ASKED) -> Plan:
-    return make_plan(SPEC, "m", "digest", request, nodes)
+    return make_plan(problem(SPEC, request, nodes))
 
 
 def sequences(made: Plan) -> float:
@@ -32,8 +32,9 @@ def sequences(made: Plan) -> float:
 def stage_mib(layers: int, sequences: float) -> int:
     """The least that a stage in the middle takes, with pages for so many sequences of 512 tokens."""
     longer = model_spec(layers=layers + 2, vocabulary=16)
-    footprint = Footprint.asked(longer, ASKED, round(512 * sequences))
-    return -(-footprint.needed_bytes(layers, MIDDLE) // MIB)
+    asked = problem(longer, ASKED, ())
+    pages = asked.pages(round(512 * sequences))
+    return -(-asked.footprint.needed_bytes(range(1, layers + 1), pages) // MIB)
 
 
 def test_there_are_pages_for_as_many_sequences_as_are_of_use_and_no_more():
@@ -112,8 +113,8 @@ def test_whatever_the_world_pages_fit_everywhere_and_are_never_fewer_than_those_
     assert 1 <= sequences(made) <= SEQUENCES_OF_USE
     assert len({stage.spec.pages for stage in made.stages}) == 1
     assert all(stage.needed_bytes <= stage.budget_bytes for stage in made.stages)
-    footprint = Footprint.asked(SPEC, request, context_tokens)
-    split = best_split(footprint, Crew.of(SPEC, request, nodes), HOP_S)
+    asked = problem(SPEC, request, nodes)
+    split = best_split(Candidates.of(asked), asked.pages(context_tokens))
     if split is None or len(made.stages) == 1:
         return
     assert made.stages[0].spec.pages == split.chosen.pages >= split.fastest.pages

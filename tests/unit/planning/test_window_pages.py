@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from coordinator.planning.adoption import adopt
-from coordinator.planning.footprint import Footprint
 from coordinator.planning.planner import make_plan
 from layerline.facts import LoadedStage
 from layerline.plan import PlanRequest
 from tests.fakes.specs import windowed
-from tests.fakes.worlds import model_spec, node
+from tests.fakes.worlds import model_spec, node, problem
 
 WINDOWED = windowed(model_spec(context_tokens=32768), 1024)
 MIXED = windowed(model_spec(context_tokens=32768), 1024, 1)
@@ -28,17 +27,17 @@ ASKED = PlanRequest(model="m", context_tokens=16384)
     ],
 )
 def test_pages_of_a_sequence(spec, context_tokens, pages):
-    assert Footprint.asked(spec, ASKED, context_tokens).pages == pages
+    assert problem(spec, ASKED, ()).pages(context_tokens) == pages
 
 
 def test_a_context_that_only_its_window_fits_is_planned_and_adopted():
     mib = 400  # 310 are weights and workspace; a page for every position would take 360 beside them
     nodes = (node("a", mib=mib),)
-    made = make_plan(WINDOWED, "m", "digest", ASKED, nodes)
+    made = make_plan(problem(WINDOWED, ASKED, nodes))
     stage = made.stages[0]
     assert made.context_tokens == 16384
     assert stage.spec.pages < 16384 // stage.spec.page_tokens
     loaded = LoadedStage(spec=stage.spec, weights_bytes=stage.weights_bytes, kv_bytes=stage.kv_bytes)
-    again = adopt(WINDOWED, "digest", ASKED, [replace(nodes[0], loaded=(loaded,))])
+    again = adopt(problem(WINDOWED, ASKED, [replace(nodes[0], loaded=(loaded,))]))
     assert again is not None
     assert (again.context_tokens, again.stages[0].spec) == (16384, stage.spec)

@@ -1,0 +1,82 @@
+"""What a plan can be made of: the nodes and their device groups, for one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from coordinator.planning.device_group import DeviceGroup
+from coordinator.planning.device_groups import groups_of, most_like_devices, weight_times
+from coordinator.planning.problem import Problem
+from coordinator.planning.room import Priced, preferred, useful_pages
+from layerline.errors import PlanInvalidError
+from layerline.facts import NodeFacts
+from layerline.models.shares import rank_shares
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidates:
+    """The nodes of the problem in order, and the groups of each, fastest first; nodes that are not ready have none."""
+
+    problem: Problem
+    groups: tuple[tuple[DeviceGroup, ...], ...]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Candidates:
+        """Those of all nodes of `problem`."""
+        times = weight_times(problem)
+        return cls(problem=problem, groups=tuple(groups_of(problem, node, times) for node in problem.nodes))
+
+    @property
+    def all_groups(self) -> Iterator[DeviceGroup]:
+        """Every group of every node."""
+        return (group for own in self.groups for group in own)
+
+    def as_asked(self) -> Candidates:
+        """The same without nodes that have fewer devices than stages are to span."""
+        asked = self.problem.request.tensor_parallel
+        groups = tuple(tuple(group for group in own if len(group.ranks) == asked) for own in self.groups)
+        return replace(self, groups=groups)
+
+    def groups_of(self, node: NodeFacts) -> tuple[DeviceGroup, ...]:
+        """The groups of one of the nodes."""
+        return self.groups[self.problem.nodes.index(node)]
+
+    def offered_bytes(self, node: NodeFacts) -> int:
+        """The most that `node` offers to one stage."""
+        return max((group.budget_bytes for group in self.groups_of(node)), default=0)
+
+    def helps(self, node: NodeFacts, pages: int) -> bool:
+        """Whether `node` can hold a layer between two others."""
+        return any(group.helps(pages) for group in self.groups_of(node))
+
+    def group_for(self, node: NodeFacts, layers: range, pages: int) -> DeviceGroup | None:
+        """The fastest group of `node` that holds the stage."""
+        fitting = [group for group in self.groups_of(node) if group.holds(layers, pages)]
+        return min(fitting, key=lambda group: group.mean_layer_s, default=None)
+
+    def group_for_all(self, pages: int) -> DeviceGroup | None:
+        """The group of any node that holds the whole model: the fastest, or one with much more room for KV pages."""
+        layers, useful = self.problem.footprint.layers, useful_pages(pages)
+        found = preferred(
+            Priced(choice=group, cost=group.time_s(layers), pages=min(useful, group.most_pages(layers)))
+            for group in self.all_groups
+            if group.holds(layers, pages)
+        )
+        return found.choice if found else None
+
+
+def check_degree(problem: Problem, nodes: Sequence[NodeFacts]) -> None:
+    """PlanInvalidError if no stage of the model on `nodes` can span as many devices as are asked for."""
+    asked = problem.request.tensor_parallel
+    if asked < 2:
+        return
+    rank_shares(problem.spec, asked)
+    ready = [node for node in nodes if node.state == "ready"]
+    most = max(map(most_like_devices, ready), default=0)
+    if most < asked:
+        counts = ", ".join(f"{node.name} {most_like_devices(node)}" for node in ready) or "none is ready"
+        raise PlanInvalidError(
+            f"--tensor-parallel {asked} needs a node with {asked} devices of one kind, and there are fewer: {counts}.",
+            remedy=f"Ask for at most {max(1, most)}, or start a node with more, as in --device cpu:1,cpu:1.",
+        )

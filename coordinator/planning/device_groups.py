@@ -1,0 +1,150 @@
+"""The device groups of a node: each of its devices, and its like devices together that a layer could be split over.
+
+A group shares equally or by speed, so that its devices are done at the same time, and also by memory where that is
+another proportion, so that they are full at the same time. Which is better is for the planner to find.
+
+Speeds are what was measured on the devices. Measurements vary from one to the next, so speeds near each other count as
+equal; that keeps plans steady and shares even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from coordinator.planning.device_group import EQUAL_WITHIN, DeviceGroup, Rank, WeightTimes
+from coordinator.planning.problem import Problem
+from layerline.errors import PlanInvalidError
+from layerline.facts import DEVICE_KINDS, DeviceFacts, NodeFacts
+from layerline.models.shares import rank_shares
+from layerline.models.sizes import WeightSize
+
+_PROPORTION = 1000  # of the device that takes most
+_UNKNOWN_BYTES_PER_S = 1.0  # when nothing was measured anywhere, only that all are alike matters
+Times = Mapping[tuple[str, str], WeightTimes]  # by node id and device
+
+
+def groups_of(problem: Problem, node: NodeFacts, times: Times) -> tuple[DeviceGroup, ...]:
+    """The groups of `node`, fastest first; of as many devices as asked for, or as it has, unless that is free."""
+    if node.state != "ready":
+        return ()
+    groups = [
+        group
+        for devices in _devices_of_groups(problem, node, times)
+        for proportions in _proportions(problem, node, devices, times)
+        if (group := _group(problem, node, devices, proportions, times)) is not None
+    ]
+    return tuple(sorted(groups, key=lambda group: (group.mean_layer_s, len(group.ranks))))
+
+
+def weight_times(problem: Problem) -> Times:
+    """What weights cost a token on each device of the ready nodes. Those of devices nearly as fast are made equal.
+
+    A speed that was not measured is taken to be the slowest that was.
+    """
+    owned = [(node, device) for node in problem.nodes if node.state == "ready" for device in node.devices]
+    memory_floor = _slowest((device.memory_bytes_per_s for _, device in owned), _UNKNOWN_BYTES_PER_S)
+    matrix_floor = _slowest((device.matrix_flops_per_s for _, device in owned), float("inf"))
+    times = {
+        (node.node_id, device.device): WeightTimes(
+            byte_s=1 / (device.memory_bytes_per_s or memory_floor),
+            number_s=2 / (device.matrix_flops_per_s or matrix_floor),  # a multiplication and an addition
+        )
+        for node, device in owned
+    }
+    return _levelled(times, _mean_weights(problem))
+
+
+def most_like_devices(node: NodeFacts) -> int:
+    """How many devices of one kind the node has."""
+    return max((len(own) for own in _by_kind(node)), default=0)
+
+
+def _slowest(speeds: Iterable[float], otherwise: float) -> float:
+    return min((speed for speed in speeds if speed > 0), default=otherwise)
+
+
+def _mean_weights(problem: Problem) -> WeightSize:
+    """All layers' weights, by which devices are compared: how many numbers there are to a byte."""
+    layers = problem.footprint.sizes.layers
+    return WeightSize(
+        numbers=sum(layer.numbers for layer in layers), held_bytes=sum(layer.held_bytes for layer in layers)
+    )
+
+
+def _levelled(times: Times, weights: WeightSize) -> Times:
+    """`times`, each that lies within EQUAL_WITHIN of the fastest of its like replaced by that."""
+    level, fastest_s, found = None, 0.0, {}
+    for place, own in sorted(times.items(), key=lambda item: (item[1].time_s(weights), item[1].byte_s)):
+        if level is None or own.time_s(weights) > fastest_s * EQUAL_WITHIN:
+            level, fastest_s = own, own.time_s(weights)
+        found[place] = level
+    return found
+
+
+def _devices_of_groups(problem: Problem, node: NodeFacts, times: Times) -> Iterator[tuple[DeviceFacts, ...]]:
+    """The fastest of each kind, of equals the largest, in the order in which the node lists them."""
+    weights, asked = _mean_weights(problem), problem.request.tensor_parallel
+    for own in _by_kind(node):
+        ranked = sorted(
+            own,
+            key=lambda device: (times[node.node_id, device.device].time_s(weights), -device.budget_bytes),
+        )
+        for degree in _degrees(len(own), asked, most_like_devices(node)):
+            if degree == 1:
+                yield from ((device,) for device in own)
+            else:
+                yield tuple(device for device in own if device in ranked[:degree])
+
+
+def _by_kind(node: NodeFacts) -> list[list[DeviceFacts]]:
+    kinds = ([device for device in node.devices if device.kind == kind] for kind in DEVICE_KINDS)
+    return [own for own in kinds if own]
+
+
+def _degrees(count: int, asked: int, most: int) -> Sequence[int]:
+    """How many of `count` devices a stage may span, where the node has `most` of one kind."""
+    if asked:
+        return [degree] if count >= (degree := min(asked, most)) else []
+    return [*(1 << power for power in range(count.bit_length()) if 1 << power < count), count]
+
+
+def _proportions(
+    problem: Problem, node: NodeFacts, devices: Sequence[DeviceFacts], times: Times
+) -> list[tuple[int, ...]]:
+    """By speed and by memory, once where these are the same."""
+    weights = _mean_weights(problem)
+    by_speed = _proportional_to([1 / times[node.node_id, device.device].time_s(weights) for device in devices])
+    by_memory = _proportional_to([device.budget_bytes for device in devices])
+    return list(dict.fromkeys((by_speed, by_memory)))
+
+
+def _proportional_to(values: Sequence[float]) -> tuple[int, ...]:
+    """Proportions of `values`; none, which means equal ones, where these are nearly the same."""
+    largest = max(values)
+    if min(values) * EQUAL_WITHIN >= largest:
+        return ()
+    return tuple(max(1, round(_PROPORTION * value / largest)) for value in values)
+
+
+def _group(
+    problem: Problem,
+    node: NodeFacts,
+    devices: Sequence[DeviceFacts],
+    proportions: tuple[int, ...],
+    times: Times,
+) -> DeviceGroup | None:
+    """The group, or None if the model cannot be split over so many devices."""
+    try:
+        shares = rank_shares(problem.spec, len(devices), proportions)
+    except PlanInvalidError:
+        return None
+    ranks = tuple(
+        Rank(
+            device=device,
+            share=share,
+            footprint=problem.rank_footprint(share),
+            times=times[node.node_id, device.device],
+        )
+        for device, share in zip(devices, shares, strict=True)
+    )
+    return DeviceGroup.of(problem.footprint, node, ranks, proportions)

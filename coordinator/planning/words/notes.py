@@ -1,0 +1,107 @@
+"""The notes of a plan: why it has so many stages, what speed to expect, who is left out, what memory allows."""
+
+from __future__ import annotations
+
+from coordinator.planning.candidates import Candidates
+from coordinator.planning.decision import Decision
+from coordinator.planning.footprint import PAGE_TOKENS
+from coordinator.planning.room import useful_pages
+from coordinator.planning.split import Split
+from coordinator.planning.stages import pages_of, tightest_of
+from coordinator.planning.words.reasons import left_out_sentence
+from coordinator.planning.words.speeds import speed_notes
+from layerline.models.shares import unevenness
+from layerline.units import format_bytes, format_seconds
+
+
+def plan_notes(decision: Decision) -> list[str]:
+    """Every note of the plan, the most telling first."""
+    return [
+        *_stages_notes(decision),
+        *_unevenness_notes(decision),
+        *speed_notes(decision.candidates),
+        *(left_out_sentence(each) for each in decision.left_out),
+        *_context_notes(decision),
+        _pages_note(decision),
+    ]
+
+
+def _stages_notes(decision: Decision) -> list[str]:
+    """Why there are so many stages."""
+    if decision.problem.request.layers:
+        return ["The layers are as --layers says."]
+    if decision.split:
+        return _split_notes(decision, decision.split)
+    (assignment,) = decision.assignments
+    group, layers = assignment.group, assignment.layers
+    needed, offered = group.needed_bytes(layers, decision.sequence_pages), group.budget_bytes
+    name, devices = group.node.name, len(group.ranks)
+    where = f"{name} offers" if devices == 1 else f"{devices} devices of {name} offer"
+    return [f"The model needs {format_bytes(needed)} and {where} {format_bytes(offered)}, so it is not split."]
+
+
+def _split_notes(decision: Decision, split: Split) -> list[str]:
+    """Why there are several stages, what speed to expect, and what of it was given for KV pages."""
+    notes = [f"{_too_large(decision.candidates, decision.sequence_pages)}, so it is split."]
+    if all(assignment.group.is_measured for assignment in decision.assignments):
+        hops, hop_s = len(split.ranges) + 1, split.chosen.choice.hop * split.tick_s
+        notes.append(
+            f"Expected for one stream: {format_seconds(split.through_s)} a token, of which {hops} hops take"
+            f" {format_seconds(hop_s)} each, so {1 / split.through_s:.3g} tokens/s."
+        )
+    return notes + _moved_notes(split)
+
+
+def _too_large(candidates: Candidates, pages: int) -> str:
+    """Why no node has the whole model, by the group that offers most."""
+    footprint = candidates.problem.footprint
+    largest = max(candidates.all_groups, key=lambda group: group.budget_bytes)
+    if len(largest.ranks) == 1:
+        needed, most = footprint.needed_bytes(footprint.layers, pages), largest.budget_bytes
+        return f"The model needs {format_bytes(needed)} on one node and no node offers more than {format_bytes(most)}"
+    tightest = max(largest.ranks, key=lambda rank: rank.missing_bytes(footprint.layers, pages))
+    needed, offered = tightest.footprint.needed_bytes(footprint.layers, pages), tightest.device.budget_bytes
+    return (
+        f"The model does not fit one node: over {len(largest.ranks)} devices of {largest.node.name} it needs"
+        f" {format_bytes(needed)} on {tightest.device.device}, which offers {format_bytes(offered)}"
+    )
+
+
+def _moved_notes(split: Split) -> list[str]:
+    """What more KV pages cost, if they do."""
+    if split.chosen is split.fastest:
+        return []
+    slower = split.chosen.cost / split.fastest.cost - 1
+    return [
+        f"Layers are moved to where there is memory for their KV pages: the fastest split would hold"
+        f" {split.fastest.pages * PAGE_TOKENS} tokens, this one {split.chosen.pages * PAGE_TOKENS}"
+        f" and is {slower:.1%} slower."
+    ]
+
+
+def _unevenness_notes(decision: Decision) -> list[str]:
+    """What could not be split in proportion."""
+    uneven = (
+        (each.group.node.name, unevenness(decision.problem.spec, [rank.share for rank in each.group.ranks]))
+        for each in decision.assignments
+    )
+    return [f"On {name}: {sentence}" for name, sentence in uneven if sentence]
+
+
+def _context_notes(decision: Decision) -> list[str]:
+    """What became of the wish for a long context."""
+    tokens, wished_tokens = decision.context_tokens, decision.problem.contexts[0]
+    if tokens == wished_tokens:
+        return []
+    return [f"The context is {tokens} tokens instead of {wished_tokens}, as more KV pages do not fit."]
+
+
+def _pages_note(decision: Decision) -> str:
+    """How many tokens are kept at the same time, and which node bounds them."""
+    pages, sequence_pages = pages_of(decision), decision.sequence_pages
+    sequences = f"{pages / sequence_pages:.3g}"
+    counted = "1 sequence" if sequences == "1" else f"{sequences} sequences"
+    note = f"The KV pages hold {pages * PAGE_TOKENS} tokens, {counted} of the whole context"
+    if pages >= useful_pages(sequence_pages):
+        return f"{note}."
+    return f"{note}; {tightest_of(decision).group.node.name} has no memory for more."

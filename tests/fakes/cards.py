@@ -1,0 +1,44 @@
+"""Cards of models that have no files: the tensor table that a description asks for."""
+
+from __future__ import annotations
+
+import functools
+
+from layerline.models.card import ModelCard, TokenizerCard
+from layerline.models.spec import ModelSpec
+from layerline.models.storage import stored_bytes
+from layerline.models.tensor_rules import ENDS, TensorRule, decoder_tensors, side_lengths
+from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
+
+TOKENIZER = TokenizerCard(json="{}", add_bos=False, bos_id=None, eos_ids=(), chat_template=None)
+
+
+@functools.cache
+def model_card(spec: ModelSpec, *, name: str = "m", digest: str = "digest") -> ModelCard:
+    """A card whose tensors are stored in BF16, each by itself."""
+    ends = (_entry(spec, rule, 0) for rule in ENDS if rule.name != "output" or not spec.tied_output)
+    layers = (_entry(spec, rule, layer) for layer in range(spec.layers) for rule in decoder_tensors(spec.layer(layer)))
+    tensors = (*ends, *layers)
+    return ModelCard(
+        name=name,
+        digest=digest,
+        container="safetensors",
+        size_bytes=sum(entry.nbytes for entry in tensors),
+        spec=spec,
+        tensors=tensors,
+        tokenizer=TOKENIZER,
+    )
+
+
+def _entry(spec: ModelSpec, rule: TensorRule, layer: int) -> TensorEntry:
+    lengths = side_lengths(spec, spec.layer(layer))
+    shape = tuple(lengths[side] for side in rule.sides)
+    stored = StoredTensor(
+        name=rule.safetensors.name.format(n=layer),
+        file="model.safetensors",
+        storage="BF16",
+        shape=shape,
+        offset=0,
+        nbytes=stored_bytes("BF16", shape),
+    )
+    return TensorEntry(name=rule.name.format(n=layer), shape=shape, ranges=(RowRange.whole(stored),))
