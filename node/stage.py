@@ -20,7 +20,7 @@ from layerline.errors import ModelMismatchError, PlanInvalidError, StageFailedEr
 from layerline.frames import Frame, SampledToken, StepResult
 from layerline.models.card import ModelCard
 from layerline.models.shares import rank_shares
-from layerline.models.sizes import LOGITS_ROWS, stage_weights_bytes
+from layerline.models.sizes import LOGITS_ROWS, ModelSizes
 from layerline.plan import StageSpec
 from node.model.admission import check_frame
 from node.model.attention.backend import PagedAttention
@@ -46,8 +46,10 @@ class Stage:
         attention: PagedAttention,
         drawing: Drawing,
         device: torch.device,
+        weights_bytes: int,
     ) -> None:
         self._model = card.spec
+        self._weights_bytes = weights_bytes
         self._spec = spec
         self._decoder = decoder
         self._attention = attention
@@ -88,12 +90,21 @@ class Stage:
         if group.count > 1:
             decoder = joined(decoder, share.vocabulary, group)
         drawing = Drawing(share.vocabulary.start, group)
-        return cls(card, spec, decoder=decoder, attention=attention, drawing=drawing, device=device)
+        sizes = ModelSizes.of(card, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype).of_rank(share)
+        return cls(
+            card,
+            spec,
+            decoder=decoder,
+            attention=attention,
+            drawing=drawing,
+            device=device,
+            weights_bytes=sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1)),
+        )
 
     @property
     def weights_bytes(self) -> int:
         """Bytes of the weights that this rank has."""
-        return stage_weights_bytes(self._decoder.spec, self._spec.first_layer, self._spec.last_layer, self._spec.dtype)
+        return self._weights_bytes
 
     @property
     def kv_bytes(self) -> int:

@@ -19,7 +19,7 @@ import torch
 from layerline.models.card import ModelCard
 from layerline.models.read import TensorReader
 from layerline.models.shares import RankShare
-from layerline.models.sizes import stage_weights_bytes
+from layerline.models.sizes import ModelSizes
 from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
 from node.model.attention.backend import LayerAttention
 from node.model.decoder import Decoder, Layer, Output
@@ -55,7 +55,8 @@ def load_decoder(card: ModelCard, path: Path, held: Held, progress: Progress) ->
     missing, has another shape, or its bytes have changed.
     """
     part, dtype = held.share.part_of(card.spec), str(held.dtype).removeprefix("torch.")
-    total_bytes = stage_weights_bytes(part, held.first_layer, held.last_layer, dtype)
+    sizes = ModelSizes.of(card, dtype=dtype, kv_dtype=dtype).of_rank(held.share)
+    total_bytes = sizes.weights_bytes(range(held.first_layer, held.last_layer + 1))
     with TensorReader(path, card) as reader:
         source = TensorSource(card, reader, total_bytes, progress)
         decoder = _StageLoader(card.spec, part, source, held).load()

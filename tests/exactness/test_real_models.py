@@ -15,7 +15,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from layerline.models.read import TensorReader
-from layerline.models.sizes import stage_weights_bytes
+from layerline.models.sizes import ModelSizes
 from tests.fakes.model_files import stored_name
 from tests.fakes.tiny_models import Rows, StoredModel, chunks, logits_of, reference_greedy, reference_logits
 
@@ -130,5 +130,6 @@ def test_a_stage_takes_the_memory_of_its_weights(
     files = [str(tmp_path / "card"), str(smollm2.path)]
     command = [sys.executable, "-c", RESIDENT, *files, str(first_layer), str(last_layer)]
     output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    expected = stage_weights_bytes(smollm2.card.spec, first_layer, last_layer, "bfloat16")
+    sizes = ModelSizes.of(smollm2.card, dtype="bfloat16", kv_dtype="bfloat16")
+    expected = sizes.weights_bytes(range(first_layer, last_layer + 1))
     assert abs(int(output) - expected) < 0.1 * expected

@@ -17,6 +17,7 @@ from node.daemon.stages.keeper import KeeperSettings, Models, OnLost, SpawnWorke
 from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.daemon.workers.group import WorkerGroup
 from node.pipe import Place, Placed, Start, Started
+from tests.fakes.cards import model_card
 from tests.fakes.specs import decoder_spec
 
 DIGEST = "d" * 64
@@ -73,7 +74,12 @@ class FakeModels:
 
     async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
         return OpenedModel(
-            name=name, digest=DIGEST, spec=model_spec(), path=Path("/models") / name, card_path=Path("/cards/1.card")
+            name=name,
+            digest=DIGEST,
+            spec=model_spec(),
+            tensors=model_card(model_spec()).tensors,
+            path=Path("/models") / name,
+            card_path=Path("/cards/1.card"),
         )
 
 

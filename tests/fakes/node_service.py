@@ -173,7 +173,14 @@ class FakeNode(node_pb2_grpc.NodeServicer):
     async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
         """The one model there is, as the keeper's library."""
         path = Path("/models") / name
-        return OpenedModel(name=name, digest=self.card.digest, spec=self.card.spec, path=path, card_path=path)
+        return OpenedModel(
+            name=name,
+            digest=self.card.digest,
+            spec=self.card.spec,
+            tensors=self.card.tensors,
+            path=path,
+            card_path=path,
+        )
 
     async def _spawn(self, devices: Sequence[str], on_lost: OnLost) -> FakeWorker:
         self.loads += 1

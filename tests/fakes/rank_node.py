@@ -71,7 +71,12 @@ class RankNode:
     async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
         card_path = self._path.with_suffix(".card")
         return OpenedModel(
-            name=name, digest=self._card.digest, spec=self._card.spec, path=self._path, card_path=card_path
+            name=name,
+            digest=self._card.digest,
+            spec=self._card.spec,
+            tensors=self._card.tensors,
+            path=self._path,
+            card_path=card_path,
         )
 
     async def load(self, ranks: int, shares: Sequence[int] = ()) -> KeptStage:

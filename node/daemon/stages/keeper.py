@@ -217,7 +217,7 @@ class StageKeeper:
                 node=node,
                 remedy="Copy the same model files to every machine.",
             )
-        check_memory_fits(spec, model.spec, self._devices(self.own_bytes), node)
+        check_memory_fits(spec, model, self._devices(self.own_bytes), node)
 
     async def _start(self, spec: StageSpec, model: OpenedModel, on_progress: OnProgress) -> KeptStage:
         worker: Worker | None = None  # while a group is spawned, one of its ranks may be lost already
@@ -237,7 +237,7 @@ class StageKeeper:
             await worker.stop()
             raise
         log.info("Loaded layers %d to %d of %s.", spec.first_layer, spec.last_layer, spec.model)
-        held_bytes = {device: taken.held for device, taken in device_bytes(spec, model.spec).items()}
+        held_bytes = {device: taken.held for device, taken in device_bytes(spec, model).items()}
         return KeptStage(spec=spec, started=started, worker=worker, device_bytes=held_bytes)
 
     async def _end(self) -> None:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import DeviceFacts
-from layerline.models.shares import RankShare, rank_shares
-from layerline.models.sizes import kv_bytes_per_token, rank_workspace_bytes, stage_weights_bytes
-from layerline.models.spec import ModelSpec
+from layerline.models.shares import rank_shares
+from layerline.models.sizes import Described, ModelSizes
 from layerline.plan import StageSpec
 from layerline.units import format_bytes
 
@@ -30,13 +29,15 @@ class RankBytes:
         return self.held + self.workspace
 
 
-def check_memory_fits(spec: StageSpec, model: ModelSpec, devices: Sequence[DeviceFacts], node: str) -> None:
+def check_memory_fits(spec: StageSpec, model: Described, devices: Sequence[DeviceFacts], node: str) -> None:
     """PlanDoesNotFitError if what a rank takes is more than models may take on its device.
 
     PlanInvalidError if the model has no such layers or cannot be split so, or the node has no such device.
     """
-    if spec.last_layer >= model.layers:
-        message = f"Node {node} was to load layer {spec.last_layer} of {spec.model}, which has {model.layers} layers."
+    if spec.last_layer >= model.spec.layers:
+        message = (
+            f"Node {node} was to load layer {spec.last_layer} of {spec.model}, which has {model.spec.layers} layers."
+        )
         raise PlanInvalidError(message, node=node, remedy="Make the plan anew.")
     budgets = {device.device: device.budget_bytes for device in devices}
     for device, rank in device_bytes(spec, model).items():
@@ -52,17 +53,16 @@ def check_memory_fits(spec: StageSpec, model: ModelSpec, devices: Sequence[Devic
             )
 
 
-def device_bytes(spec: StageSpec, model: ModelSpec) -> Mapping[str, RankBytes]:
+def device_bytes(spec: StageSpec, model: Described) -> Mapping[str, RankBytes]:
     """What the stage takes on each of its devices; PlanInvalidError if the model cannot be split so."""
-    shares = rank_shares(model, len(spec.devices), spec.shares)
-    return {device: _rank_bytes(spec, model, share) for device, share in zip(spec.devices, shares, strict=True)}
+    shares = rank_shares(model.spec, len(spec.devices), spec.shares)
+    sizes = ModelSizes.of(model, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype)
+    return {device: _rank_bytes(spec, sizes.of_rank(share)) for device, share in zip(spec.devices, shares, strict=True)}
 
 
-def _rank_bytes(spec: StageSpec, model: ModelSpec, share: RankShare) -> RankBytes:
-    part = share.part_of(model)
-    layers = spec.last_layer - spec.first_layer + 1
-    has_output = spec.last_layer == model.layers - 1
-    weights_bytes = stage_weights_bytes(part, spec.first_layer, spec.last_layer, spec.dtype)
-    kv_bytes = kv_bytes_per_token(part, layers, spec.held_kv_dtype) * spec.pages * spec.page_tokens
-    workspace = rank_workspace_bytes(model, share, spec.max_rows, spec.dtype, has_output=has_output)
-    return RankBytes(held=weights_bytes + kv_bytes, workspace=workspace)
+def _rank_bytes(spec: StageSpec, sizes: ModelSizes) -> RankBytes:
+    layers = range(spec.first_layer, spec.last_layer + 1)
+    kv_bytes = sizes.kv_bytes_per_token(layers) * spec.pages * spec.page_tokens
+    has_output = layers.stop == len(sizes.layers)
+    workspace = sizes.workspace_bytes(spec.max_rows, has_output=has_output)
+    return RankBytes(held=sizes.weights_bytes(layers) + kv_bytes, workspace=workspace)

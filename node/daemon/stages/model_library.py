@@ -28,6 +28,7 @@ from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
 from layerline.models.folder import find_model, list_models
 from layerline.models.spec import ModelSpec
+from layerline.models.tensor_table import TensorEntry
 from node.daemon.child import LastWords, child, python_module
 
 MAX_INDEXINGS = 4
@@ -44,6 +45,7 @@ class OpenedModel:
     name: str
     digest: str
     spec: ModelSpec
+    tensors: tuple[TensorEntry, ...]
     path: Path
     card_path: Path
 
@@ -192,4 +194,6 @@ def _opened(name: str, path: Path, fresh: Path) -> OpenedModel:
         raise ModelCorruptError(
             f"The card of model {name} cannot be kept: {error}.", remedy="Check the disk."
         ) from error
-    return OpenedModel(name=name, digest=card.digest, spec=card.spec, path=path, card_path=card_path)
+    return OpenedModel(
+        name=name, digest=card.digest, spec=card.spec, tensors=card.tensors, path=path, card_path=card_path
+    )

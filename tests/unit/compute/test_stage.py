@@ -17,7 +17,7 @@ from layerline.errors import (
     ProtocolError,
     StageFailedError,
 )
-from layerline.models.sizes import kv_bytes_per_token, stage_weights_bytes
+from layerline.models.sizes import ModelSizes
 from layerline.models.tensor_table import TensorEntry
 from node.model.tensors import bytes_from_tensor, tensor_from_bytes
 from node.stage import Stage
@@ -52,9 +52,10 @@ def test_progress_counts_the_bytes_that_are_held(
     seen: list[tuple[int, int]] = []
     spec = stored.spec(first_layer, last_layer, dtype=dtype)
     stage = Stage.load(stored.card, stored.path, spec, lambda done, total: seen.append((done, total)))
-    expected = stage_weights_bytes(stored.card.spec, first_layer, last_layer, dtype)
+    sizes, layers = ModelSizes.of(stored.card, dtype=dtype, kv_dtype=dtype), range(first_layer, last_layer + 1)
+    expected = sizes.weights_bytes(layers)
     assert stage.weights_bytes == expected
-    assert stage.kv_bytes == 64 * 4 * kv_bytes_per_token(stored.card.spec, last_layer - first_layer + 1, dtype)
+    assert stage.kv_bytes == 64 * 4 * sizes.kv_bytes_per_token(layers)
     assert seen[-1] == (expected, expected)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 

@@ -14,7 +14,7 @@ from layerline.models import families
 from layerline.models.headers import read_headers
 from layerline.models.known_families import family_of_gguf, known_families
 from layerline.models.rope_factors import llama3_factors
-from layerline.models.sizes import stage_weights_bytes
+from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec, RopeSpec
 from tests.fakes.family_traits import TRAITS
 from tests.fakes.model_files import EPSILON, ROPE_THETA, TinyModel, stored_name, write_folder, write_gguf, write_json
@@ -370,5 +370,6 @@ def test_the_bytes_of_a_stage_are_those_of_its_tensors(tmp_path: Path, family: s
     headers = read_headers(write_folder(tmp_path, TinyModel(family=family, layers=3, head_dim=24)))
     numbers = {entry.name: math.prod(entry.shape) for entry in headers.tensors}
     middle = sum(count for name, count in numbers.items() if name.startswith("layers.1."))
-    assert stage_weights_bytes(headers.spec, 1, 1, "float32") == 4 * middle
-    assert stage_weights_bytes(headers.spec, 0, 2, "float32") == 4 * sum(numbers.values())
+    sizes = ModelSizes.of(headers, dtype="float32", kv_dtype="float32")
+    assert sizes.weights_bytes(range(1, 2)) == 4 * middle
+    assert sizes.weights_bytes(range(3)) == 4 * sum(numbers.values())

@@ -10,13 +10,9 @@ from hypothesis import strategies as st
 
 from layerline.errors import PlanInvalidError
 from layerline.models.shares import RankShare, rank_shares, unevenness
-from layerline.models.sizes import (
-    kv_bytes_per_token,
-    rank_workspace_bytes,
-    stage_weights_bytes,
-    workspace_bytes,
-)
+from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
+from tests.fakes.cards import model_card
 from tests.fakes.specs import decoder_spec, of_layers
 
 
@@ -25,6 +21,10 @@ def model(heads: int, kv_heads: int, *, intermediate: int = 1536, vocabulary: in
         hidden=576, intermediate=intermediate, heads=heads, kv_heads=kv_heads, head_dim=64, vocabulary=vocabulary,
         context_tokens=2048, qkv_bias=True,
     )  # fmt: skip
+
+
+def sizes_of(spec: ModelSpec, kv_dtype: str = "float32") -> ModelSizes:
+    return ModelSizes.of(model_card(spec), dtype="float32", kv_dtype=kv_dtype)
 
 
 def heads_of(shares: tuple[RankShare, ...]) -> list[tuple[int, int]]:
@@ -129,29 +129,27 @@ def test_a_group_of_one_takes_what_the_model_takes() -> None:
     spec = model(9, 3)
     (share,) = rank_shares(spec, 1)
     assert share.part_of(spec) == spec
-    whole = workspace_bytes(spec, 64, "bfloat16", has_output=True)
-    assert rank_workspace_bytes(spec, share, 64, "bfloat16", has_output=True) == whole
+    assert sizes_of(spec).of_rank(share) == sizes_of(spec)
 
 
 def test_the_ranks_together_take_what_the_model_takes_and_what_is_repeated() -> None:
     """Repeated are the norms and, with more ranks than groups, key/value heads."""
     spec = model(14, 2)
     norms = (2 * spec.layers + 1) * spec.hidden * 4
-    parts = [share.part_of(spec) for share in rank_shares(spec, 2)]
-    assert sum(stage_weights_bytes(part, 0, 3, "float32") for part in parts) == (
-        stage_weights_bytes(spec, 0, 3, "float32") + norms
-    )
     for kv_dtype in ("float32", "int8"):
-        assert sum(kv_bytes_per_token(part, 4, kv_dtype) for part in parts) == kv_bytes_per_token(spec, 4, kv_dtype)
+        whole, layers = sizes_of(spec, kv_dtype), range(spec.layers)
+        parts = [whole.of_rank(share) for share in rank_shares(spec, 2)]
+        assert sum(part.weights_bytes(layers) for part in parts) == whole.weights_bytes(layers) + norms
+        assert sum(part.kv_bytes_per_token(layers) for part in parts) == whole.kv_bytes_per_token(layers)
 
 
 def test_only_the_rank_of_a_split_vocabulary_has_room_for_the_others_logits() -> None:
     spec = model(4, 2)
-    first = rank_shares(spec, 2)[0]
-    own = workspace_bytes(first.part_of(spec), 64, "float32", has_output=True)
-    assert rank_workspace_bytes(spec, first, 64, "float32", has_output=True) > own + 64 * spec.vocabulary * 4
-    middle = workspace_bytes(first.part_of(spec), 64, "float32", has_output=False)
-    assert rank_workspace_bytes(spec, first, 64, "float32", has_output=False) == middle
+    part = sizes_of(spec).of_rank(rank_shares(spec, 2)[0])
+    own = 64 * 4 * len(rank_shares(spec, 2)[0].vocabulary)
+    more = part.workspace_bytes(64, has_output=True) - part.workspace_bytes(64, has_output=False)
+    assert more > own + 2 * 64 * 4 * spec.vocabulary
+    assert more < own + 2 * 65 * 4 * spec.vocabulary
 
 
 @pytest.mark.parametrize(
@@ -180,5 +178,6 @@ def test_each_kind_of_layer_is_split_on_its_own() -> None:
     parts = [share.part_of(mixed) for share in rank_shares(mixed, 2)]
     assert [[part.layer(n).attention.heads for n in range(4)] for part in parts] == [[4, 2, 4, 2]] * 2
     assert [[part.layer(n).attention.kv_heads for n in range(4)] for part in parts] == [[2, 1, 2, 1]] * 2
-    one, other = (stage_weights_bytes(mixed, n, n, "float32") for n in (1, 2))
-    assert stage_weights_bytes(mixed, 1, 2, "float32") == one + other > 2 * one
+    sizes = sizes_of(mixed)
+    one, other = (sizes.weights_bytes(range(n, n + 1)) for n in (1, 2))
+    assert sizes.weights_bytes(range(1, 3)) == one + other > 2 * one

@@ -14,9 +14,10 @@ from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import ALL_REDUCE_BYTES, DeviceFacts, NodeFacts
 from layerline.layers_option import parse_layers
 from layerline.models.shares import rank_shares
-from layerline.models.sizes import kv_bytes_per_token, rank_workspace_bytes, stage_weights_bytes
+from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
 from layerline.plan import Plan, PlanRequest, StagePlan
+from tests.fakes.cards import model_card
 from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node, problem
 
 SMOLLM2 = model_spec()  # a layer takes 0.35 ms where 20 GB/s are read
@@ -36,13 +37,15 @@ def degrees(made: Plan) -> list[tuple[str, int]]:
 
 def needed_bytes(stage: StagePlan, spec: ModelSpec) -> dict[str, int]:
     """What a stage takes of each device, by the figures that the ranks themselves load by."""
-    held, has_output = stage.spec, stage.spec.last_layer == spec.layers - 1
-    layers, tokens = held.last_layer - held.first_layer + 1, held.pages * held.page_tokens
+    held = stage.spec
+    layers, tokens = range(held.first_layer, held.last_layer + 1), held.pages * held.page_tokens
+    whole = ModelSizes.of(model_card(spec), dtype=held.dtype, kv_dtype=held.held_kv_dtype)
+    parts = [whole.of_rank(share) for share in rank_shares(spec, len(held.devices), held.shares)]
     return {
-        name: stage_weights_bytes(share.part_of(spec), held.first_layer, held.last_layer, held.dtype)
-        + tokens * kv_bytes_per_token(share.part_of(spec), layers, held.held_kv_dtype)
-        + rank_workspace_bytes(spec, share, held.max_rows, held.dtype, has_output=has_output)
-        for name, share in zip(held.devices, rank_shares(spec, len(held.devices), held.shares), strict=True)
+        name: part.weights_bytes(layers)
+        + tokens * part.kv_bytes_per_token(layers)
+        + part.workspace_bytes(held.max_rows, has_output=layers.stop == spec.layers)
+        for name, part in zip(held.devices, parts, strict=True)
     }
 
 

@@ -10,9 +10,10 @@ from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import DeviceFacts
 from layerline.plan import StageSpec
 from node.daemon.stages.memory import check_memory_fits, device_bytes
+from tests.fakes.cards import model_card
 from tests.fakes.daemon_parts import cpu_facts, model_spec, stage_spec
 
-MODEL = model_spec()
+MODEL = model_card(model_spec())
 WHOLE = stage_spec(last_layer=3)
 HALVES = dataclasses.replace(WHOLE, devices=("cpu:0", "cpu:1"))
 
@@ -27,7 +28,7 @@ def needed(spec: StageSpec) -> list[int]:
 
 def test_ranks_hold_together_what_one_device_would():
     whole, halves = device_bytes(WHOLE, MODEL), device_bytes(HALVES, MODEL)
-    norms_bytes = 2 * MODEL.hidden * (2 * MODEL.layers + 1)  # every rank has them
+    norms_bytes = 2 * MODEL.spec.hidden * (2 * MODEL.spec.layers + 1)  # every rank has them
     assert list(halves) == ["cpu:0", "cpu:1"]
     assert sum(taken.held for taken in halves.values()) == whole["cpu"].held + norms_bytes
 
