@@ -8,11 +8,15 @@ from layerline.frames import Frame, SampledToken, StepResult, TensorBytes
 
 
 class EchoStage:
-    """`run` as `node.stage.Stage` has it; `fails_at` is a step at which it breaks like a computing library does."""
+    """`run` as `node.stage.Stage` has it.
 
-    def __init__(self, *, last: bool, fails_at: int | None = None) -> None:
+    `fails_at` is a step at which it breaks like a computing library does, `bad_token` one whose rows are not numbers.
+    """
+
+    def __init__(self, *, last: bool, fails_at: int | None = None, bad_token: int | None = None) -> None:
         self._last = last
         self._fails_at = fails_at
+        self._bad_token = bad_token
         self.steps: list[int] = []
 
     def run(self, frame: Frame) -> Frame | StepResult:
@@ -22,12 +26,14 @@ class EchoStage:
             raise RuntimeError("out of memory, says the library")
         if not self._last:
             return Frame(epoch=frame.epoch, step=frame.step, spans=frame.spans, tensor=frame.tensor)
-        tokens, sampled, row = _tokens(frame.tensor), [], 0
+        tokens, sampled, failed, row = _tokens(frame.tensor), [], [], 0
         for span in frame.spans:
-            row += span.count
-            if span.sampling:
-                sampled.append(SampledToken(sequence=span.sequence, token_id=tokens[row - 1] + 1))
-        return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(sampled))
+            own, row = tokens[row : row + span.count], row + span.count
+            if self._bad_token in own:
+                failed.append(span.sequence)
+            elif span.sampling:
+                sampled.append(SampledToken(sequence=span.sequence, token_id=own[-1] + 1))
+        return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(sampled), failed=tuple(failed))
 
 
 def _tokens(tensor: TensorBytes) -> tuple[int, ...]:

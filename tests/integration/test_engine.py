@@ -93,6 +93,21 @@ async def test_leaving_early_frees_everything() -> None:
         assert run.scheduler.pool.used_pages == 0
 
 
+async def test_an_answer_whose_rows_are_not_numbers_ends_alone() -> None:
+    """First in its prompt, then in the middle of the answer; the others go on, also those with the same beginning."""
+    async with running(EchoStage(last=False), EchoStage(last=True, bad_token=99)) as run:
+        others = [asyncio.create_task(run.ask(first, 9)) for first in (50, 60)]
+        for first, prompt_tokens in ((99, 5), (101, 21), (95, 20)):
+            with pytest.raises(StageFailedError, match="not numbers"):
+                async with run.engine.answer(request(first, 9, prompt_tokens)) as answer:
+                    await drained(answer)
+        assert [await other for other in others] == [list(range(51, 60)), list(range(61, 70))]
+        assert await run.ask(90, 3) == [91, 92, 93]
+        assert (run.engine.failed, run.broken.empty()) == (None, True)
+        assert run.scheduler.idle
+        run.scheduler.check()
+
+
 async def test_forks_share_the_whole_pages_of_their_prompt() -> None:
     async with running(*stages(2)) as run:
         async with run.engine.answer(request(50, 60, prompt_tokens=21), forks=3) as answer:
