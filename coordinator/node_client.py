@@ -28,6 +28,7 @@ NO_GROWTH_DEADLINE_S = 30.0  # how long that may come no further
 
 async def describe(address: str) -> NodeFacts:
     """The facts of the node at `address`; NodeUnreachableError or ProtocolError if there is none."""
+    await _reach(address)
     async with open_channel(address) as channel:
         stub = node_pb2_grpc.NodeStub(channel)
         request = node_pb2.DescribeRequest(wire_version=WIRE_VERSION)
@@ -39,6 +40,17 @@ async def describe(address: str) -> NodeFacts:
                 raise NodeUnreachableError(f"{address}: {connection_failure(failure.details())}") from None
             raise error from None
     return replace(facts, addresses=tuple(told for told in facts.addresses if _may_be_dialled(told, address)))
+
+
+async def _reach(address: str) -> None:
+    """Connects once, for next to nothing: of very many addresses most may be nobody's."""
+    host, port = split_address(address)
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except (OSError, UnicodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        raise NodeUnreachableError(f"{address}: {why}") from None
+    writer.close()
 
 
 def _may_be_dialled(told: str, asked: str) -> bool:

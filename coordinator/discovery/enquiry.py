@@ -12,14 +12,12 @@ from layerline.racing import race
 
 Describe = Callable[[str], Awaitable[NodeFacts]]
 
-ADDRESS_DEADLINE_S = 2.0
 
-
-async def ask(known: Known, describe: Describe) -> Outcome:
-    """What comes of asking; never raises for what a peer or the network does."""
+async def ask(known: Known, describe: Describe, patience_s: float) -> Outcome:
+    """What comes of asking, with so much patience for each address; raises nothing that a peer or the network does."""
 
     async def described(address: str) -> NodeFacts:
-        async with asyncio.timeout(ADDRESS_DEADLINE_S):
+        async with asyncio.timeout(patience_s):
             facts = await describe(address)
         advert = known.lead.advert
         if advert is not None and facts.node_id != advert.node_id:
@@ -27,13 +25,13 @@ async def ask(known: Known, describe: Describe) -> Outcome:
         return facts
 
     ended = await race(known.addresses, described)
-    failures = tuple((address, _in_words(address, failure)) for address, failure in ended.failures)
+    failures = tuple((address, _in_words(address, failure, patience_s)) for address, failure in ended.failures)
     if ended.result is None:
         return Unanswered(failures=failures)
     return Answered(address=ended.winner, facts=ended.result, failures=failures)
 
 
-def _in_words(address: str, failure: Exception) -> str:
+def _in_words(address: str, failure: Exception, patience_s: float) -> str:
     if isinstance(failure, LayerlineError):
         return failure.message.removeprefix(f"{address}: ").rstrip(".")
-    return f"no answer within {ADDRESS_DEADLINE_S:g} s"
+    return f"no answer within {patience_s:g} s"

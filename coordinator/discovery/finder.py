@@ -80,7 +80,9 @@ class Finder:
                 now_s = clock()
                 due = search.to_ask(self._cluster, now_s)
                 self._note(*(Asked(key=known.lead.key, at_s=now_s) for known in due))
-                asking |= {asyncio.create_task(ask(known, self._describe)): known.lead.key for known in due}
+                for known in due:
+                    question = ask(known, self._describe, search.patience_s(self._cluster, known))
+                    asking[asyncio.create_task(question)] = known.lead.key
                 wait_s = self._wait_s(search, now_s)
                 if wait_s == 0 or (answered and enough(self._members(search))):
                     return self._members(search)

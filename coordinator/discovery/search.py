@@ -21,7 +21,9 @@ SILENT_S = 3.0  # how long addresses that do not answer are waited for, once a n
 LONGEST_S = 10.0  # of one search, whatever is still awaited; but for nodes that are starting
 STARTING_S = 60.0  # how long a node may measure its devices, while others wait for it
 ASK_AGAIN_S = 0.5
-MAX_ASKED_AT_ONCE = 256
+MAX_ASKED_AT_ONCE = 400
+PATIENCE_S = 2.0  # with one address
+CROWD_PATIENCE_S = 0.5  # with one lead, where there are more than can be asked at once: most of them are forged
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +39,11 @@ class Search:
         asking = sum(known.asking for known in cluster.known.values())
         due = [known for known in cluster.known.values() if self._is_due(known, now_s)]
         return tuple(_fairest(due, cluster, MAX_ASKED_AT_ONCE - asking))
+
+    def patience_s(self, cluster: Cluster, known: Known) -> float:
+        """How long one of the addresses of `known` may take to answer; less among very many that never answered."""
+        is_crowd = len(cluster.known) > MAX_ASKED_AT_ONCE and known.answer is None
+        return CROWD_PATIENCE_S if is_crowd else PATIENCE_S
 
     def wait_s(self, cluster: Cluster, now_s: float, *, opened_s: float, newest_s: float) -> float:
         """Seconds until the search has taken long enough, if nothing more happens; 0 if it has.

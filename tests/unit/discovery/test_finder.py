@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from coordinator.discovery.cluster import Answered, Known, Lead, Unanswered
-from coordinator.discovery.enquiry import ADDRESS_DEADLINE_S, Describe, ask
+from coordinator.discovery.enquiry import Describe, ask
 from coordinator.discovery.finder import Finder
-from coordinator.discovery.search import NONE_FOUND_S, QUIET_S, SILENT_S, STARTING_S
+from coordinator.discovery.search import NONE_FOUND_S, PATIENCE_S, QUIET_S, SILENT_S, STARTING_S
 from layerline.errors import NodeUnreachableError, UsageError
 from layerline.facts import NodeFacts
 from layerline.racing import STAGGER_S
@@ -191,6 +191,24 @@ def test_a_search_ends_as_soon_as_the_nodes_that_answered_are_enough() -> None:
     run_in_virtual_time(search())
 
 
+def test_two_thousand_forged_adverts_do_not_hide_the_nodes_that_are_there() -> None:
+    async def search() -> None:
+        forged = [advert(f"f{n}", f"10.9.{n // 250}.{n % 250}:1") for n in range(2_000)]
+        world: dict[str, Says] = {each.addresses[0]: SILENT for each in forged}
+        world |= {"a.lan:7070": node("a"), "b.lan:7070": node("b")}
+        lookout = FakeLookout(*forged[:1_000], advert("a"), *forged[1_000:], advert("b"))
+        found = finder(lookout, world)
+        usable = [member.name for member in await found.members() if not member.unusable]
+        assert usable == ["a", "b"]
+        assert now_s() - lookout.opened_s <= SILENT_S
+        began_s = now_s()
+        known = await found.members(enough=lambda members: sum(not member.unusable for member in members) == 2)
+        assert [member.name for member in known if member.facts] == ["a", "b"]
+        assert now_s() == began_s
+
+    run_in_virtual_time(search())
+
+
 def test_two_searches_may_share_a_lookout():
     async def search() -> None:
         lookout = FakeLookout(advert("a"))
@@ -269,7 +287,7 @@ LEAD = Known(lead=Lead.of_advert(advert("a", "x:1", "x:2", "x:3")))
 def test_the_first_address_that_answers_wins():
     async def search() -> None:
         asked: list[str] = []
-        outcome = await ask(LEAD, describe_as({"x:2": node("a"), "x:3": node("a")}, asked))
+        outcome = await ask(LEAD, describe_as({"x:2": node("a"), "x:3": node("a")}, asked), PATIENCE_S)
         assert outcome == Answered(address="x:2", facts=node("a"), failures=(("x:1", "connection refused"),))
         assert asked == ["x:1", "x:2"]
 
@@ -279,7 +297,7 @@ def test_the_first_address_that_answers_wins():
 def test_a_silent_address_holds_up_the_next_for_a_moment_only():
     async def search() -> None:
         began_s = now_s()
-        outcome = await ask(LEAD, describe_as({"x:1": SILENT, "x:2": node("a")}))
+        outcome = await ask(LEAD, describe_as({"x:1": SILENT, "x:2": node("a")}), PATIENCE_S)
         assert isinstance(outcome, Answered)
         assert outcome.address == "x:2"
         assert now_s() - began_s == pytest.approx(STAGGER_S)
@@ -291,7 +309,7 @@ def test_a_silent_address_holds_up_the_next_for_a_moment_only():
 def test_a_slow_first_address_may_still_win():
     async def search() -> None:
         lead = Known(lead=Lead.by_hand("slow:1"))
-        outcome = await ask(lead, describe_as({"slow:1": 1.5}))
+        outcome = await ask(lead, describe_as({"slow:1": 1.5}), PATIENCE_S)
         assert outcome == Answered(address="slow:1", facts=node("late"))
 
     run_in_virtual_time(search())
@@ -300,13 +318,13 @@ def test_a_slow_first_address_may_still_win():
 def test_when_no_address_answers_each_has_its_failure():
     async def search() -> None:
         began_s = now_s()
-        outcome = await ask(LEAD, describe_as({"x:1": SILENT, "x:3": node("someone-else")}))
+        outcome = await ask(LEAD, describe_as({"x:1": SILENT, "x:3": node("someone-else")}), PATIENCE_S)
         assert isinstance(outcome, Unanswered)
         assert dict(outcome.failures) == {
-            "x:1": f"no answer within {ADDRESS_DEADLINE_S:g} s",
+            "x:1": f"no answer within {PATIENCE_S:g} s",
             "x:2": "connection refused",
             "x:3": "another node answers there, someone-else",
         }
-        assert now_s() - began_s == pytest.approx(ADDRESS_DEADLINE_S)
+        assert now_s() - began_s == pytest.approx(PATIENCE_S)
 
     run_in_virtual_time(search())
