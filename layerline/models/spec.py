@@ -50,6 +50,7 @@ class AttentionSpec:
     value_dim: int
     rope: RopeSpec | None  # None: queries and keys are not rotated
     qkv_bias: bool = False
+    qk_norm: bool = False  # the query and the key of each head are normed before they are rotated
     window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
     scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
     soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are

@@ -108,7 +108,13 @@ _QKV_BIASES = (
     layer_rule("v_bias", "self_attn.v_proj.bias", "attn_v.bias", VALUES),
 )
 
+_QK_NORMS = (
+    layer_rule("q_norm", "self_attn.q_norm.weight", "attn_q_norm.weight", HEAD),
+    layer_rule("k_norm", "self_attn.k_norm.weight", "attn_k_norm.weight", HEAD),
+)
+
 
 def decoder_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
     """The tensors of such a layer by the names that most families have."""
-    return _LAYER + (_QKV_BIASES if layer.attention.qkv_bias else ())
+    biases = _QKV_BIASES if layer.attention.qkv_bias else ()
+    return _LAYER + biases + (_QK_NORMS if layer.attention.qk_norm else ())

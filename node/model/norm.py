@@ -3,7 +3,7 @@
 Owns the norm's weight. On a CPU torch makes `rms_norm` out of nine operations, and while a token is decoded each
 operation costs more than its arithmetic; there it is put together from five.
 
-Shapes: T rows, C hidden.
+Shapes: T rows, C hidden; for the heads of a row, N heads of D numbers in the place of C.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from torch.nn import functional
 
 
 class Norm:
-    """x / √(mean(x²) + ε) times a weight."""
+    """x / √(mean(x²) + ε) times a weight [C]; with a weight [N, D] every head of a row by itself."""
 
     def __init__(self, weight_C: Tensor, epsilon: float) -> None:
         self._weight_C = weight_C
         self._epsilon = epsilon
-        size = weight_C.shape[0]
+        size = weight_C.shape[-1]
         self._scaled_weight_C = weight_C.float() * math.sqrt(size)
         self._floor = torch.tensor(math.sqrt(size * epsilon))
 
     def __call__(self, x_TC: Tensor) -> Tensor:
         """The normed rows, in the dtype of x_TC."""
         if not x_TC.is_cpu:
+            if self._weight_C.dim() > 1:
+                return functional.rms_norm(x_TC, x_TC.shape[-1:], None, self._epsilon) * self._weight_C
             return functional.rms_norm(x_TC, self._weight_C.shape, self._weight_C, self._epsilon)
         length_T1 = torch.linalg.vector_norm(x_TC, 2, -1, True, dtype=torch.float32)
         normed_TC = (x_TC / torch.hypot(length_T1, self._floor)).mul_(self._scaled_weight_C)

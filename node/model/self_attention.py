@@ -1,6 +1,6 @@
 """A layer's self-attention: its two matrices around attention over pages.
 
-    Wo · attention(rotate(Wqkv · x + b))
+    Wo · attention(rotate(norm(Wqkv · x + b)))
 
 Source: grouped queries: Ainslie et al., GQA (2023).
 
@@ -15,14 +15,16 @@ from torch import Tensor
 
 from node.model.attention.backend import LayerAttention, StepAttention
 from node.model.linear.forms import Linear
+from node.model.norm import Norm
 from node.model.rope import Rope, Turns, turn_
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfAttention:
-    """`qkv` has the rows of q, k and v, one below the other."""
+    """`qkv` has the rows of q, k and v, one below the other; `qk_norm` norms the heads of q and k, if there is one."""
 
     core: LayerAttention
+    qk_norm: Norm | None
     rope: Rope | None  # layers with the same rotation share it
     qkv: Linear
     output: Linear
@@ -34,6 +36,8 @@ class SelfAttention:
         qkv_TO = self.qkv(x_TC)
         rows, turned = len(qkv_TO), spec.query_numbers + spec.key_numbers
         turned_TND = qkv_TO.narrow(1, 0, turned).view(rows, -1, head_dim)
+        if self.qk_norm is not None:
+            turned_TND.copy_(self.qk_norm(turned_TND))
         if self.rope is not None:
             turn_(turned_TND, turns[self.rope])
         q_TKGD = turned_TND.narrow(1, 0, heads).view(rows, kv_heads, -1, head_dim)

@@ -27,6 +27,7 @@ class Sides:
     keys: Side
     values: Side
     attended: Side
+    head: Side
 
     @classmethod
     def of(cls, spec: ModelSpec, share: RankShare, layer: int) -> Sides:
@@ -41,6 +42,7 @@ class Sides:
             keys=_of_heads(attention.kv_heads, own.kv_heads, attention.head_dim),
             values=_of_heads(attention.kv_heads, own.kv_heads, attention.value_dim),
             attended=_of_heads(attention.heads, own.heads, attention.value_dim),
+            head=Side(length=attention.head_dim, part=range(attention.head_dim)),
         )
 
 

@@ -125,6 +125,7 @@ class _StageLoader:
         attention = SelfAttention(
             core=LayerAttention(spec=spec),
             rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
+            qk_norm=self._qk_norm(prefix, spec, sides) if spec.qk_norm else None,
             qkv=self._qkv(prefix, spec, sides),
             output=self._linear([matrix("attention_output", sides.hidden, sides.attended)]),
         )
@@ -150,6 +151,18 @@ class _StageLoader:
 
     def _linear(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> Linear:
         return load_linear(self._source, slices, self._held_as, bias)
+
+    def _qk_norm(self, prefix: str, spec: AttentionSpec, sides: Sides) -> Norm:
+        """The heads of q and k share a weight each, whose numbers have the order of a head's rows."""
+        order = pair_order(spec.head_dim) if spec.rope else ()
+        q_D, k_D = (
+            load_tensor(
+                self._source, [TensorSlice(name=prefix + name, rows=sides.head, head_order=order)], self._held_as
+            )
+            for name in ("q_norm", "k_norm")
+        )
+        weights = [q_D.expand(spec.heads, -1), k_D.expand(spec.kv_heads, -1)]
+        return Norm(torch.cat(weights), self._part.norm_epsilon)
 
     def _norm(self, name: str) -> Norm:
         hidden = self._sides(self._held.first_layer).hidden

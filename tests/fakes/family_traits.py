@@ -15,6 +15,7 @@ class Traits:
 
     class_name: str
     qkv_bias: bool = False
+    qk_norm: bool = False
     in_gguf: bool = True
     pairs_in_gguf: bool = False
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -25,4 +26,5 @@ TRAITS = {
     "llama": Traits(class_name="LlamaForCausalLM", pairs_in_gguf=True),
     "mistral": Traits(class_name="MistralForCausalLM", in_gguf=False),
     "qwen2": Traits(class_name="Qwen2ForCausalLM", qkv_bias=True),
+    "qwen3": Traits(class_name="Qwen3ForCausalLM", qk_norm=True),
 }

@@ -39,6 +39,8 @@ _CONTAINER_NAMES = {
     "k_bias": ("self_attn.k_proj.bias", "attn_k.bias"),
     "v": ("self_attn.v_proj.weight", "attn_v.weight"),
     "v_bias": ("self_attn.v_proj.bias", "attn_v.bias"),
+    "q_norm": ("self_attn.q_norm.weight", "attn_q_norm.weight"),
+    "k_norm": ("self_attn.k_norm.weight", "attn_k_norm.weight"),
     "attention_output": ("self_attn.o_proj.weight", "attn_output.weight"),
     "qkv": ("self_attn.qkv_proj.weight", "attn_qkv.weight"),
     "gate_up": ("mlp.gate_up_proj.weight", "ffn_up.weight"),
@@ -89,6 +91,8 @@ class TinyModel:
             }
             if TRAITS[self.family].qkv_bias:
                 layer |= {"q_bias": (queries,), "k_bias": (keys,), "v_bias": (keys,)}
+            if TRAITS[self.family].qk_norm:
+                layer |= {"q_norm": (self.head_dim,), "k_norm": (self.head_dim,)}
             shapes |= {f"layers.{n}.{name}": shape for name, shape in layer.items()}
         return shapes
 

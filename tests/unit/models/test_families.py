@@ -22,6 +22,7 @@ from tests.fakes.model_files import EPSILON, ROPE_THETA, TinyModel, stored_name,
 LLAMA = TinyModel()
 QWEN2 = TinyModel(family="qwen2", tied_output=False)
 PHI3 = TinyModel(family="phi3")
+QWEN3 = TinyModel(family="qwen3")
 MISTRAL = TinyModel(family="mistral")
 QWEN2_WINDOW = {"use_sliding_window": True, "sliding_window": 16}
 LLAMA3_SCALING = {
@@ -134,6 +135,7 @@ def test_rotary_divisors_of_another_scaling_are_refused(tmp_path: Path) -> None:
         (LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope scaling 'yarn'"),
         (LLAMA, {"attention_bias": True}, "attention_bias"),
         (LLAMA, {"mlp_bias": True}, "mlp_bias"),
+        (QWEN3, {"attention_bias": True}, "attention_bias"),
         (PHI3, {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "rope scaling 'longrope'"),
         (PHI3, {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope scaling 'linear' of a phi3 model"),
         (LLAMA, {"hidden_act": "gelu"}, "hidden_act 'gelu'"),
@@ -326,6 +328,8 @@ def test_a_base_model_saved_without_its_prefix_is_read_if_it_is_whole(tmp_path: 
         ("num_key_value_heads", TinyModel(heads=4, kv_heads=4), 4),
         ("num_key_value_heads", TinyModel(family="mistral", heads=8, kv_heads=8, head_dim=8), 8),
         ("num_key_value_heads", TinyModel(family="qwen2", heads=32, kv_heads=32, head_dim=2), 32),
+        ("num_key_value_heads", TinyModel(family="qwen3", heads=32, kv_heads=32, head_dim=2), 32),
+        ("head_dim", TinyModel(family="qwen3", head_dim=128), 2),
     ],
 )
 def test_key_value_heads_where_they_are_not_said(tmp_path: Path, missing: str, model: TinyModel, wanted: int) -> None:
@@ -334,7 +338,9 @@ def test_key_value_heads_where_they_are_not_said(tmp_path: Path, missing: str, m
     assert read_headers(folder).spec.layer(0).attention.kv_heads == wanted
 
 
-@pytest.mark.parametrize(("family", "context_tokens"), [("llama", 2048), ("mistral", 131072), ("qwen2", 32768)])
+@pytest.mark.parametrize(
+    ("family", "context_tokens"), [("llama", 2048), ("mistral", 131072), ("qwen2", 32768), ("qwen3", 32768)]
+)
 def test_the_context_where_it_is_not_said(tmp_path: Path, family: str, context_tokens: int) -> None:
     folder, model = tmp_path, TinyModel(family=family)
     config = model.config()

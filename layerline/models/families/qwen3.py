@@ -1,0 +1,40 @@
+"""Qwen3, dense: heads of a size of their own, each query and key normed before it is rotated, and no biases."""
+
+from dataclasses import replace
+
+from layerline.models.config_fields import (
+    ConfigFields,
+    attention_from_config,
+    check_config,
+    model_from_config,
+    windows_by_layer,
+)
+from layerline.models.config_rope import rope_from_config
+from layerline.models.family import Family
+from layerline.models.gguf_fields import GgufModel, attention_from_gguf, check_gguf, model_from_gguf, refuse_window
+from layerline.models.spec import ModelSpec
+
+NAME = "qwen3"
+
+
+def from_config(config: ConfigFields) -> ModelSpec:
+    check_config(config, "attention_bias")
+    context_tokens = config.integer("max_position_embeddings", 1 << 15)
+    attention = attention_from_config(
+        config,
+        kv_heads=config.nullable_integer("num_key_value_heads", missing=32, null=config.integer("num_attention_heads")),
+        head_dim=config.integer("head_dim", 128),
+        rope=rope_from_config(config, context_tokens),
+    )
+    windows = windows_by_layer(config, context_tokens)
+    layers = [replace(attention, qk_norm=True, window_tokens=window_tokens) for window_tokens in windows]
+    return model_from_config(config, NAME, layers, context_tokens)
+
+
+def from_gguf(gguf: GgufModel) -> ModelSpec:
+    check_gguf(gguf)
+    refuse_window(gguf)
+    return model_from_gguf(gguf, NAME, replace(attention_from_gguf(gguf), qk_norm=True))
+
+
+FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)
