@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,10 +61,13 @@ class _Meaning:
         return (f"{self.path} was taken as a path; nodes have it as {self.name}.",) if self.path else ()
 
 
-async def find_model(reference: str, members: Sequence[Member], on_progress: OnProgress) -> FoundModel:
+async def find_model(
+    reference: str, members: Sequence[Member], on_progress: OnProgress, *, needed: Collection[str] = ()
+) -> FoundModel:
     """The model that `reference` means, on those of the usable `members` that have it.
 
-    A node that answers nonsense, comes no further or is lost meanwhile is left out, with the reason in the notes.
+    A node that answers nonsense, comes no further or is lost meanwhile is left out, with the reason in the notes; if it
+    is among the `needed`, by its name or id, its error is raised.
     `on_progress(node, done_bytes, total_bytes)` while files that were never seen are indexed; the node is "" for
     this machine. Raises ModelNotFoundError, ModelMismatchError, and what a node says of its files.
     """
@@ -74,8 +77,9 @@ async def find_model(reference: str, members: Sequence[Member], on_progress: OnP
     asked = list(zip(meaning.members, answers, strict=True))
     cards = [(member, card) for member, card in asked if isinstance(card, ModelCard)]
     failed = {member.name: error for member, error in asked if not isinstance(error, ModelCard)}
-    if not cards:
-        raise next(iter(failed.values()))
+    for member, error in asked:
+        if isinstance(error, LayerlineError) and (not cards or _is_one_of(member, needed)):
+            raise error
     (first, card), own = cards[0], meaning.own
     for member, other in cards:
         _require_same(own or card, "this machine" if own else f"node {first.name}", other, member.name)
@@ -88,6 +92,10 @@ async def find_model(reference: str, members: Sequence[Member], on_progress: OnP
     )
     nodes = tuple(member.facts for member, _ in cards if member.facts)
     return FoundModel(card=replace(card, name=name), nodes=nodes, notes=notes)
+
+
+def _is_one_of(member: Member, names: Collection[str]) -> bool:
+    return member.name in names or (member.facts is not None and member.facts.node_id in names)
 
 
 async def _meaning(reference: str, members: Sequence[Member], on_progress: OnProgress) -> _Meaning:

@@ -241,7 +241,10 @@ class Coordinator:
         if not usable:
             raise self._nobody(members)
         found = await find_model(
-            request.model, usable, lambda node, done, total: tell(_progress(node, "index", done, total))
+            request.model,
+            usable,
+            lambda node, done, total: tell(_progress(node, "index", done, total)),
+            needed=[stage.node for stage in request.layers],
         )
         notes = (*found.notes, *unusable_notes(members))
         problem = Problem.of(found.card, request, found.nodes, notes)
