@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel, stored_name, write_folder, write_json
 from tests.fakes.tiny_models import Rows, StoredModel, chunks, logits_of, reference_logits
 
-TOLERANCE = 1e-4  # of the largest logit
 TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 260, 40)]
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LINEAR = {"rope_type": "linear", "factor": 4.0}
@@ -47,7 +47,7 @@ def assert_exact(model: StoredModel) -> None:
         for start, token_ids in chunks(TOKENS, size):
             (drawn,) = chain.step(Rows(token_ids=token_ids, start=start))
             wanted = expected[start + len(token_ids) - 1]
-            np.testing.assert_allclose(logits_of(drawn), wanted, atol=TOLERANCE * np.abs(wanted).max(), rtol=0)
+            assert_close(logits_of(drawn), wanted)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

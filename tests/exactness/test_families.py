@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from layerline.models.known_families import known_families
 from tests.fakes.family_traits import TRAITS
+from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.ranked_stages import ranked_chain
 from tests.fakes.tiny_models import (
@@ -23,7 +24,6 @@ from tests.fakes.tiny_models import (
     reference_logits,
 )
 
-TOLERANCE = 1e-4  # of the largest logit
 TOKENS = [int(token) for token in np.random.default_rng(21).integers(3, 260, 44)]
 PROMPT = TOKENS[:13]
 SHAPES = {"tied": {"head_dim": 24}, "untied": {"tied_output": False, "heads": 6, "kv_heads": 3, "hidden": 48}}
@@ -43,7 +43,7 @@ class Case:
 
 
 def close(logits: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
-    np.testing.assert_allclose(logits, expected, atol=TOLERANCE * np.abs(expected).max(), rtol=0)
+    assert_close(logits, expected)
 
 
 @functools.cache

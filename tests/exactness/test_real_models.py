@@ -16,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from layerline.models.read import TensorReader
 from layerline.models.sizes import ModelSizes
+from tests.fakes.logits import assert_close
 from tests.fakes.model_files import stored_name
 from tests.fakes.tiny_models import Rows, StoredModel, chunks, logits_of, reference_greedy, reference_logits
 
@@ -109,7 +110,7 @@ def test_smollm2_is_that_of_transformers(smollm2: StoredModel) -> None:
         for start, token_ids in chunks(CAPITAL, 10):
             (drawn,) = chain.step(Rows(token_ids=token_ids, start=start))
             position = start + len(token_ids) - 1
-            np.testing.assert_allclose(logits_of(drawn), expected[position], atol=1e-4, rtol=0)
+            assert_close(logits_of(drawn), expected[position])
         assert chain.greedy(CAPITAL, 16) == answer
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from layerline.frames import Sampling
+from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel
 from tests.fakes.ranked_stages import ranked_chain, ranks_of, together
 from tests.fakes.tiny_models import (
@@ -25,7 +26,6 @@ from tests.fakes.tiny_models import (
     reference_logits,
 )
 
-TOLERANCE = 1e-4
 TOKENS = [int(token) for token in np.random.default_rng(11).integers(3, 260, 30)]
 PROMPT = TOKENS[:11]
 ODD = {"layers": 4, "spare_ids": 1}  # 265 token ids, which 2, 3 and 4 do not divide
@@ -63,7 +63,7 @@ def case(request: pytest.FixtureRequest, case_of: functools.partial[Case]) -> Ca
 
 def all_close(case: Case, row: Rows, logits: np.ndarray) -> None:
     expected = case.expected[row.start + len(row.token_ids) - 1]
-    np.testing.assert_allclose(logits, expected, atol=TOLERANCE, rtol=0)
+    assert_close(logits, expected)
 
 
 @pytest.mark.parametrize("degrees", DEGREES, ids=str)

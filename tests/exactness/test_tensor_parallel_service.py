@@ -15,6 +15,7 @@ from layerline.errors import PlanInvalidError
 from layerline.frames import Sampling
 from node.ranks.mapping import SLOT_BYTES
 from tests.fakes.crowd import Crowd
+from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.ranked_stages import ranked_chain, ranks_of
 from tests.fakes.tiny_models import (
@@ -74,7 +75,7 @@ def test_windows(tmp_path: Path) -> None:
         for size in (1, 5, 24):
             for start, ids in chunks(STEM, size):
                 (drawn,) = chain.step(Rows(token_ids=ids, start=start))
-                np.testing.assert_allclose(logits_of(drawn), expected[start + len(ids) - 1], atol=1e-4, rtol=0)
+                assert_close(logits_of(drawn), expected[start + len(ids) - 1])
 
 
 def test_int8_keys_and_values_are_as_near_as_those_of_the_unsplit_stage(nine: StoredModel) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from layerline.frames import PageRun, Sampling
+from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.tiny_models import (
     PAGE_TOKENS,
@@ -43,7 +44,6 @@ MODELS = {
     "qwen2": (TinyModel(family="qwen2", **WIDE), {}),
     "qwen2 untied": (TinyModel(family="qwen2", layers=4, tied_output=False), {}),
 }
-TOLERANCE = 1e-4
 TOKENS = [int(token) for token in np.random.default_rng(7).integers(3, 260, 48)]
 PROMPT = TOKENS[:11]
 
@@ -84,7 +84,7 @@ def test_every_chunk_size_through_every_number_of_stages(case: Case) -> None:
             for start, token_ids in chunks(PROMPT, size):
                 (drawn,) = chain.step(Rows(token_ids=token_ids, start=start))
                 expected = case.expected[start + len(token_ids) - 1]
-                np.testing.assert_allclose(logits_of(drawn), expected, atol=TOLERANCE, rtol=0)
+                assert_close(logits_of(drawn), expected)
 
 
 def test_greedy_answers_are_those_of_generate(case: Case) -> None:
@@ -113,7 +113,7 @@ def test_sequences_in_one_batch_on_scattered_pages(case: Case, seed: int) -> Non
         for row, drawn in zip(rows, chain.step(*rows) if rows else [], strict=True):
             assert drawn.sequence == row.sequence
             expected = case.expected[row.start + len(row.token_ids) - 1]
-            np.testing.assert_allclose(logits_of(drawn), expected, atol=TOLERANCE, rtol=0)
+            assert_close(logits_of(drawn), expected)
 
 
 def test_only_the_rows_asked_for_are_drawn(case_of: functools.partial[Case]) -> None:
@@ -133,7 +133,7 @@ def test_pages_that_others_have_used_change_nothing(case_of: functools.partial[C
     chain = case.model.chain(2)
     chain.step(Rows(token_ids=TOKENS[::-1]))
     (drawn,) = chain.step(Rows(token_ids=PROMPT))
-    np.testing.assert_allclose(logits_of(drawn), case.expected[len(PROMPT) - 1], atol=TOLERANCE, rtol=0)
+    assert_close(logits_of(drawn), case.expected[len(PROMPT) - 1])
 
 
 def test_sequences_that_share_the_pages_of_a_prefix(case_of: functools.partial[Case]) -> None:
@@ -149,7 +149,7 @@ def test_sequences_that_share_the_pages_of_a_prefix(case_of: functools.partial[C
     ]
     for drawn in chain.step(*rows):
         expected = case.expected[lengths[drawn.sequence] - 1]
-        np.testing.assert_allclose(logits_of(drawn), expected, atol=TOLERANCE, rtol=0)
+        assert_close(logits_of(drawn), expected)
 
 
 def test_page_sizes_and_spare_pages_change_nothing(case_of: functools.partial[Case]) -> None:
@@ -158,7 +158,7 @@ def test_page_sizes_and_spare_pages_change_nothing(case_of: functools.partial[Ca
         chain = case.model.chain(1, page_tokens=page_tokens)
         chain.step(Rows(token_ids=PROMPT[:5], pages=(PageRun(first=1, count=60),), sampling=None))
         (drawn,) = chain.step(Rows(token_ids=PROMPT[5:], start=5, pages=(PageRun(first=1, count=60),)))
-        np.testing.assert_allclose(logits_of(drawn), case.expected[len(PROMPT) - 1], atol=TOLERANCE, rtol=0)
+        assert_close(logits_of(drawn), case.expected[len(PROMPT) - 1])
 
 
 def test_more_sampled_rows_than_one_block_of_logits(case_of: functools.partial[Case]) -> None:
@@ -181,10 +181,10 @@ def test_more_sampled_rows_than_one_block_of_logits(case_of: functools.partial[C
     assert [token.sequence for token in drawn] == [row.sequence for row in (*rows, *many)]
     for row, token in zip(rows, drawn, strict=False):
         expected = case.expected[len(row.token_ids) - 1]
-        np.testing.assert_allclose(logits_of(token), expected, atol=TOLERANCE, rtol=0)
+        assert_close(logits_of(token), expected)
     for row, token in zip(many, drawn[3:], strict=True):
         alone = chain.step(Rows(token_ids=row.token_ids))
-        np.testing.assert_allclose(logits_of(token), logits_of(alone[0]), atol=TOLERANCE, rtol=0)
+        assert_close(logits_of(token), logits_of(alone[0]))
 
 
 def test_both_containers_give_the_same_logits(case_of: functools.partial[Case], tmp_path: Path) -> None:

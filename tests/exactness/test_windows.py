@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from layerline.frames import PageRun
 from layerline.models.sizes import most_sequence_pages
+from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import (
     PAGE_TOKENS,
@@ -25,7 +26,6 @@ from tests.fakes.tiny_models import (
 )
 
 WINDOW = 7
-TOLERANCE = 1e-4
 TOKENS = [int(token) for token in np.random.default_rng(5).integers(3, 260, 60)]
 QWEN2 = {"use_sliding_window": True, "sliding_window": WINDOW}
 MODELS = {
@@ -59,7 +59,7 @@ def written(folder: Path, name: str) -> StoredModel:
 
 
 def close(logits: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
-    np.testing.assert_allclose(logits, expected, atol=TOLERANCE, rtol=0)
+    assert_close(logits, expected)
 
 
 def test_every_chunk_size_through_every_number_of_stages(model: StoredModel) -> None:
