@@ -37,6 +37,11 @@ def printable(text: str, longest: int = MAX_SHOWN_CHARACTERS) -> str:
     return f"{shown[: longest - 1 - end]}…{shown[-end:]}"
 
 
+def printable_lines(text: str) -> str:
+    """`text` whose own line ends stay, each of its lines printable."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def log_to_standard_error(level: int, form: str, times: str | None = None) -> None:
     """Sends this program's log to standard error, printable. `form` and `times` are as in `logging.Formatter`."""
     handler = logging.StreamHandler(sys.stderr)
@@ -51,7 +56,7 @@ class _PrintableFormatter(logging.Formatter):
         return printable(super().formatMessage(record))
 
     def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802  # the library's name
-        return "\n".join(map(printable, super().formatException(ei).split("\n")))
+        return printable_lines(super().formatException(ei))
 
 
 def _escape(letter: str) -> str:

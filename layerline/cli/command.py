@@ -18,6 +18,7 @@ import click
 from layerline.cli.failures import exit_code_of, sentence_of
 from layerline.cli.own_packages import require_own_packages
 from layerline.cli.verbosity import Verbosity
+from layerline.printable import printable_lines
 
 COMMANDS_PACKAGE = "layerline.cli.commands"
 
@@ -117,7 +118,7 @@ def _tell(failure: BaseException, verbosity: Verbosity) -> int:
     elif verbosity.on:
         traceback.print_exception(failure)
     if sentence := sentence_of(failure):
-        print(f"layerline: error: {sentence}", file=sys.stderr)
+        print(f"layerline: error: {printable_lines(sentence)}", file=sys.stderr)
     return exit_code_of(failure)
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from layerline.cli.render.sentences import plan_lines
+from layerline.printable import printable
 from layerline.reports import Announcement, NodeProgress, Planned, PlanReport, PrepareEvent, Ready
 
 PHASES = {"index": "checks its files", "load": "loads"}
@@ -43,7 +44,7 @@ class LoadScreen:
         match event:
             case Announcement():
                 if not self._progress.disable:
-                    self._console.print(event.text, style="dim")
+                    self._console.print(printable(event.text), style="dim")
             case NodeProgress():
                 self._show_progress(event)
             case Planned() | Ready():
@@ -53,11 +54,11 @@ class LoadScreen:
         key = (event.node, event.phase)
         if key not in self._bars:
             description = f"{event.node or 'this machine'} {PHASES.get(event.phase, event.phase)}"
-            self._bars[key] = self._progress.add_task(description)
+            self._bars[key] = self._progress.add_task(printable(description))
         self._progress.update(self._bars[key], completed=event.done_bytes, total=event.total_bytes)
 
     def _show_plan(self, plan: PlanReport) -> None:
         """Once: the plan that is ready is the one that was planned."""
         if not self._planned and not self._quiet:
-            self._console.print("\n".join(plan_lines(plan)))
+            self._console.print("\n".join(map(printable, plan_lines(plan))))
         self._planned = True

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from layerline.printable import printable_lines
 from layerline.requests import Piece
 
 MAX_WIDTH = 10_000
@@ -26,10 +27,10 @@ def standard_error() -> Console:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Prints lines on standard output."""
+    """Prints lines on standard output, printable wherever it leads."""
     writer = AnswerWriter()
     for line in lines:
-        writer.write(f"{line}\n")
+        writer.write(f"{printable_lines(line)}\n")
 
 
 def print_table(table: Table) -> None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from layerline.cli.render.sentences import devices_text, layers_text, needed_bytes
 from layerline.facts import DeviceFacts, NodeFacts
+from layerline.printable import printable_lines
 from layerline.reports import NodeReport, NodesReport, PlanReport, StageReport
 from layerline.units import format_bytes, format_seconds
 
@@ -52,7 +53,7 @@ def make_table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
     for title in head:
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable_lines(cell)) for cell in row))
     return table
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from layerline.cli.load_screen import LoadScreen
 from layerline.cli.output import AnswerWriter
-from layerline.reports import PrepareEvent
+from layerline.reports import Announcement, PrepareEvent
 from layerline.requests import Piece
 from tests.fakes.coordinator_service import PREPARING
 
@@ -74,3 +74,9 @@ async def test_an_answer_that_breaks_off_still_ends_its_line(capsys: pytest.Capt
     with pytest.raises(ConnectionError):
         await AnswerWriter().write_stream(broken())
     assert capsys.readouterr().out == "so far\n"
+
+
+def test_what_is_announced_loses_its_control_characters() -> None:
+    text = shown((Announcement(text=NASTY),), terminal=True)
+    assert r"title\x07red\x9b31m\ttab\n" in text
+    assert "\x1b]" not in text

@@ -117,3 +117,14 @@ def test_a_plan_that_does_not_fit_is_exit_code_5(address: str, fake: FakeCoordin
     fake.plan = PlanDoesNotFitError("It needs 9 GiB.", remedy="Add a node.")
     result = run(address, "plan", "tiny")
     assert (result.exit_code, result.stderr) == (5, "layerline: error: It needs 9 GiB. Add a node.\n")
+
+
+def test_what_other_machines_say_reaches_no_terminal_raw(address: str, fake: FakeCoordinator) -> None:
+    assert isinstance(fake.nodes, NodesReport)
+    attic, shed = fake.nodes.nodes
+    fake.nodes = dataclasses.replace(fake.nodes, nodes=(attic, dataclasses.replace(shed, unusable="\x1b[2J\u202e")))
+    fake.plan = dataclasses.replace(PLAN, notes=("see \x1b]0;title\x07",))
+    nodes, plan = run(address, "nodes"), run(address, "plan", "tiny")
+    assert r"cannot be used: \x1b[2J\u202e" in nodes.stdout
+    assert r"see \x1b]0;title\x07" in plan.stdout
+    assert "\x1b" not in nodes.output + plan.output
