@@ -13,4 +13,5 @@ def assert_close(found: NDArray[np.float32], expected: NDArray[np.float32]) -> N
     found, expected = np.atleast_2d(found), np.atleast_2d(expected)
     assert found.shape == expected.shape
     largest = np.abs(expected).max(axis=-1, keepdims=True)
-    np.testing.assert_array_less(np.abs(found - expected), TOLERANCE * largest)
+    bounds = np.broadcast_to(TOLERANCE * largest, expected.shape)  # the comparison takes equal shapes only
+    np.testing.assert_array_less(np.abs(found - expected), bounds)
