@@ -156,7 +156,7 @@ def test_more_sampled_rows_than_one_block_of_logits(case_of: functools.partial[C
 def test_every_rank_has_the_same_residual_to_the_bit(case: Case, dtype: str) -> None:
     ranks = ranks_of(case.model, 3, 0, 1, dtype=dtype)
     frame = frame_of(Rows(token_ids=PROMPT))
-    first, *others = together([functools.partial(rank.run, frame, 0) for rank in ranks])
+    first, *others = together([functools.partial(rank.run, frame) for rank in ranks])
     assert len(others) == 2
     for product in others:
         assert product.tensor == first.tensor
