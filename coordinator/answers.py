@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
 
 from coordinator.engine import Answer
@@ -100,9 +100,12 @@ async def answer_pieces(
     prompt: Prompt,
     tokens: TokenText,
     stopwatch: Stopwatch,
-    plan: tuple[StageSummary, ...],
+    stages: Callable[[], tuple[StageSummary, ...]],
 ) -> AsyncGenerator[Piece | Finished, None]:
-    """Pieces of text as they are certain and, for each answer to the prompt, how it ended."""
+    """Pieces of text as they are certain and, for each answer to the prompt, how it ended.
+
+    `stages` are those of the pipeline that there is when it ends.
+    """
     writers = {
         request.sequence: _Writer(index, request, prompt, tokens, replace(stopwatch))
         for index, request in enumerate(answer.requests)
@@ -119,7 +122,7 @@ async def answer_pieces(
         if piece:
             yield piece
         if writer.reason:
-            yield writer.finished(writer.reason, plan)
+            yield writer.finished(writer.reason, stages(), answer.losses)
 
 
 class _Writer:
@@ -163,7 +166,7 @@ class _Writer:
             return ""
         return self._stops.push(self._detokenizer.push(token_id))
 
-    def finished(self, reason: EndReason, plan: tuple[StageSummary, ...]) -> Finished:
+    def finished(self, reason: EndReason, stages: tuple[StageSummary, ...], losses: int) -> Finished:
         """How the answer ended."""
         prompt_tokens = 0 if self._index else len(self._request.token_ids)
         usage = Usage(prompt_tokens=prompt_tokens, completion_tokens=self._completion_tokens)
@@ -171,7 +174,8 @@ class _Writer:
             finish_reason=reason,
             usage=usage,
             timings=self._stopwatch.timings(usage),
-            plan=plan,
+            plan=stages,
             seed=self._request.sampling.seed,
             index=self._index,
+            losses=losses,
         )

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from layerline.errors import LayerlineError
-
 Done = TypeVar("Done")
 
 
@@ -16,21 +14,9 @@ async def all_of(parts: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(part) for part in parts]
-    except ExceptionGroup as failures:
+    except BaseExceptionGroup as failures:  # a library's panic is no Exception
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
-
-
-async def unless(broken: asyncio.Future[LayerlineError], doing: Coroutine[Any, Any, Done]) -> Done:
-    """What `doing` returns or raises; it is ended, and the error in `broken` raised, as soon as there is one."""
-    task = asyncio.create_task(doing)
-    try:
-        await asyncio.wait((broken, task), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise broken.result()
-    finally:
-        await ended(task)
-    return task.result()
 
 
 async def ended(task: asyncio.Task[Any]) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from coordinator.coordinator import Coordinator
+from coordinator.model_service import ServiceBounds
 from coordinator.service import CoordinatorService
 from coordinator.settings import CoordinatorSettings
 from layerline.errors import UsageError
@@ -18,11 +19,13 @@ STOP_GRACE_S = 0.5
 
 
 @asynccontextmanager
-async def embedded_coordinator(settings: CoordinatorSettings) -> AsyncIterator[str]:
+async def embedded_coordinator(
+    settings: CoordinatorSettings, *, bounds: ServiceBounds | None = None
+) -> AsyncIterator[str]:
     """Yields the address for `AsyncClient`; whatever the coordinator held is released at the end of the block."""
     with _temporary_folder() as folder:
         address = f"unix:{Path(folder) / 'coordinator.sock'}"
-        async with Coordinator(settings, address=address) as coordinator:
+        async with Coordinator(settings, address=address, bounds=bounds) as coordinator:
             server = make_server()
             coordinator_pb2_grpc.add_CoordinatorServicer_to_server(CoordinatorService(coordinator), server)
             server.add_insecure_port(address)

@@ -1,6 +1,7 @@
-"""Drives the scheduler over the ring: steps out as long as there are any, results in, events to who waits.
+"""Drives the scheduler over a ring: steps out as long as there are any, results in, events to who waits.
 
-Owns the numbers of sequences and the queue of each answer. Knows token ids only; text is `coordinator.answers`.
+Owns the numbers of sequences and the queue of each answer, which outlive the ring: one after the other is driven, and
+what had been begun goes on in the next. Knows token ids only; text is `coordinator.answers`.
 """
 
 from __future__ import annotations
@@ -8,19 +9,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from coordinator.ring import Ring
+from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, Event, Failed, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
-from layerline.errors import DeadlineError, InternalError, LayerlineError, ProtocolError
+from coordinator.stats.route import Route
+from layerline.errors import DeadlineError, LayerlineError, ProtocolError, blamed_on, typed
 from layerline.frames import StepResult
+from layerline.requests import StageSummary
 from layerline.stats_report import StatsReport
 
 STEP_DEADLINE_S = 120.0
+MOST_LOSSES = 3  # of pipelines, that an answer goes through without a token: it may be what breaks them
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +34,12 @@ log = logging.getLogger(__name__)
 class Answer:
     """The events of the sequences that answer one prompt, for the one who asked, as they come.
 
-    Bounded by the tokens that a context holds, for each sequence.
+    Bounded by the tokens that a context holds, for each sequence. `losses` is how many pipelines were lost under it.
     """
 
     def __init__(self, requests: Sequence[SequenceRequest], finish: Callable[[int], None]) -> None:
         self.requests = tuple(requests)
+        self.losses = 0
         self._finish = finish
         self._events: asyncio.Queue[Token | Ended | LayerlineError] = asyncio.Queue()
 
@@ -53,19 +60,20 @@ class Answer:
 
 
 class Engine:
-    """One pipeline at work. `failed` holds the error that ended it, once there is one."""
+    """The answers of one model, over one pipeline after the other. `failed` is the error that ended it for good.
 
-    def __init__(
-        self, scheduler: Scheduler, ring: Ring, recorder: Recorder, *, on_broken: Callable[[LayerlineError], None]
-    ) -> None:
+    A pipeline is driven with `drive`. After that `lose` and, for the next one, `renew` come before `drive`.
+    """
+
+    def __init__(self, scheduler: Scheduler, recorder: Recorder, *, step_deadline_s: float = STEP_DEADLINE_S) -> None:
         self._scheduler = scheduler
-        self._ring = ring
         self._recorder = recorder
-        self._on_broken = on_broken
+        self._step_deadline_s = step_deadline_s
         self._numbers = itertools.count(1)
         self._answers: dict[int, Answer] = {}  # by sequence
+        self._losses: Counter[int] = Counter()  # by sequence, since its last token
         self._work = asyncio.Event()
-        self._overdue: asyncio.TimerHandle | None = None
+        self.worked = False  # whether the pipeline has done a step
         self.failed: LayerlineError | None = None
 
     @asynccontextmanager
@@ -73,7 +81,7 @@ class Engine:
         """Adds `forks` forks of the request that `make_request` makes of a sequence number.
 
         Leaving the block cancels them. Raises what the scheduler says against one of them, and then has none, or the
-        error that ended the pipeline.
+        error that ended the engine.
         """
         if self.failed:
             raise self.failed
@@ -89,19 +97,47 @@ class Engine:
         finally:
             for request in requests:
                 self._answers.pop(request.sequence, None)
+                self._losses.pop(request.sequence, None)
                 self._tell(self._scheduler.cancel(request.sequence))
 
-    async def run(self) -> None:
-        """Works until cancelled, or until the ring breaks, which `on_broken` hears of."""
+    async def drive(self, ring: Ring) -> None:
+        """Works until cancelled; raises what breaks the ring, as a LayerlineError whatever it was."""
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._send_steps())
-                group.create_task(self._take_results())
-        except ExceptionGroup as failures:
-            first = failures.exceptions[0]
-            self._on_broken(first if isinstance(first, LayerlineError) else _internal(first))
-        finally:
-            self._call_off_deadline()
+            async with asyncio.timeout(None) as deadline, asyncio.TaskGroup() as group:
+                group.create_task(self._send_steps(ring, deadline))
+                group.create_task(self._take_results(ring, deadline))
+        except BaseExceptionGroup as failures:
+            raise _typed(failures.exceptions[0]) from None
+        except TimeoutError:
+            nodes = ", ".join(ring.nodes)
+            message = f"A step did not come back within {self._step_deadline_s:.0f} s from the nodes {nodes}."
+            remedy = "Look at their logs and restart the one that hangs."
+            raise DeadlineError(message, remedy=remedy) from None
+
+    def lose(self) -> None:
+        """The pipeline is lost; the answers wait for the next one."""
+        begun = [sequence for sequence in self._scheduler.lose() if sequence in self._answers]
+        self._losses.update(begun)
+        for answer in {self._answers[sequence] for sequence in begun}:
+            answer.losses += 1
+        self._recorder.lost()
+
+    def end_losers(self, error: LayerlineError) -> None:
+        """Ends answers that went through the most losses without a token, with the `error` of the last of them.
+
+        One of them may be what breaks the pipeline, most likely a young one; so it is the younger half of them.
+        """
+        sequences = sorted(sequence for sequence, losses in self._losses.items() if losses >= MOST_LOSSES)
+        losers = {self._answers[sequence] for sequence in sequences[len(sequences) // 2 :]}
+        for request in [request for answer in losers for request in answer.requests]:
+            self._tell((Failed(sequence=request.sequence, error=error),))
+            self._tell(self._scheduler.cancel(request.sequence))
+
+    def renew(self, capacity: Capacity, route: Route) -> None:
+        """The next pipeline, of that capacity, stands; answers that do not fit there end with an error."""
+        self._recorder = self._recorder.succeeded_by(route)
+        self.worked = False
+        self._tell(self._scheduler.renew(capacity))
 
     def fail(self, error: LayerlineError) -> None:
         """Ends every answer, now and to come, with `error`; the first error stays."""
@@ -116,6 +152,10 @@ class Engine:
         """How the work goes."""
         return self._recorder.report(self._scheduler.figures())
 
+    def stages(self) -> tuple[StageSummary, ...]:
+        """The stages of the pipeline, or of the last one."""
+        return self._recorder.stages
+
     def count_refusal(self) -> None:
         """A request was refused, here or before it came so far."""
         self._recorder.refused()
@@ -128,36 +168,40 @@ class Engine:
             raise
         self._recorder.queued(request)
 
-    async def _send_steps(self) -> None:
+    async def _send_steps(self, ring: Ring, deadline: asyncio.Timeout) -> None:
+        self._work.set()
         while True:
             await self._work.wait()
             self._work.clear()
             while (step := self._scheduler.next_step()) is not None:
-                self._watch_deadline()
+                if deadline.when() is None:
+                    self._watch(deadline)
                 with self._recorder.sending(step):
-                    await self._ring.frames.send(step.frame(self._ring.epoch))
+                    await ring.frames.send(step.frame(ring.epoch))
 
-    async def _take_results(self) -> None:
+    async def _take_results(self, ring: Ring, deadline: asyncio.Timeout) -> None:
         while True:
-            result = await self._ring.results.receive()
-            self._tell(self._completed(result))
-            self._call_off_deadline()
-            self._watch_deadline()
+            result = await ring.results.receive()
+            with blamed_on(ring.nodes[-1]):
+                self._tell(self._completed(result, ring.epoch))
+            self._watch(deadline)
             self._work.set()
 
-    def _completed(self, result: StepResult) -> tuple[Event, ...]:
-        try:
-            events = self._scheduler.complete(result, took_us=self._recorder.took_us)
-        except ProtocolError as error:
-            error.node = error.node or self._ring.nodes[-1]
-            raise
+    def _completed(self, result: StepResult, epoch: int) -> tuple[Event, ...]:
+        if result.epoch != epoch:
+            raise ProtocolError(f"The last stage returned a step of epoch {result.epoch} in epoch {epoch}.")
+        events = self._scheduler.complete(result, took_us=self._recorder.took_us)
         self._recorder.returned(result)
+        self.worked = True
         return events
 
-    def _tell(self, events: tuple[Event, ...]) -> None:
+    def _tell(self, events: Iterable[Event]) -> None:
+        events = tuple(events)
         self._recorder.told(events)
         for event in events:
             answer = self._answers.get(event.sequence)
+            if isinstance(event, Token):
+                self._losses.pop(event.sequence, None)
             if answer:
                 answer.put(event.error if isinstance(event, Failed) else event)
         self._work.set()  # pages may have become free
@@ -165,22 +209,14 @@ class Engine:
     def _finish(self, sequence: int) -> None:
         self._tell(self._scheduler.finish(sequence))
 
-    def _watch_deadline(self) -> None:
+    def _watch(self, deadline: asyncio.Timeout) -> None:
         """The oldest step in flight has its deadline, however many follow it."""
-        if self._overdue is None and self._scheduler.steps_in_flight:
-            self._overdue = asyncio.get_running_loop().call_later(STEP_DEADLINE_S, self._late)
-
-    def _call_off_deadline(self) -> None:
-        overdue, self._overdue = self._overdue, None
-        if overdue:
-            overdue.cancel()
-
-    def _late(self) -> None:
-        nodes = ", ".join(self._ring.nodes)
-        message = f"A step did not come back within {STEP_DEADLINE_S:.0f} s from the nodes {nodes}."
-        self._on_broken(DeadlineError(message, remedy="Look at their logs and restart the one that hangs."))
+        if not deadline.expired():
+            due_s = asyncio.get_running_loop().time() + self._step_deadline_s
+            deadline.reschedule(due_s if self._scheduler.steps_in_flight else None)
 
 
-def _internal(failure: Exception) -> InternalError:
-    log.error("The engine failed.", exc_info=failure)
-    return InternalError(f"Internal error: {failure!r}.", remedy="This is a bug; please report it with the log.")
+def _typed(failure: BaseException) -> LayerlineError:
+    if not isinstance(failure, LayerlineError):
+        log.error("The engine failed.", exc_info=failure)
+    return typed(failure)

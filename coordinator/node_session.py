@@ -22,6 +22,8 @@ from layerline.errors import (
     NodeDrainingError,
     NodeLostError,
     ProtocolError,
+    blamed_on,
+    typed,
 )
 from layerline.holding import (
     Bind,
@@ -128,7 +130,8 @@ class NodeSession:
         self._answers[command.command] = future
         try:
             await self._send(command)
-            answer = await future
+            with blamed_on(self.node):
+                answer = await future
         finally:
             del self._answers[command.command]
         if not isinstance(answer, expected):
@@ -146,10 +149,12 @@ class NodeSession:
         heart = asyncio.create_task(self._beat())
         try:
             while True:
-                self._take(await self._next_event())
-        except LayerlineError as error:
-            error.node = error.node or self.node
-            self._lose(error)
+                with blamed_on(self.node):
+                    self._take(await self._next_event())
+        except asyncio.CancelledError:
+            raise
+        except BaseException as failure:  # noqa: BLE001 - the top of a task: whatever it is, who waits is told
+            self._lose(typed(failure))
         finally:
             await ended(heart)
 
@@ -187,7 +192,6 @@ class NodeSession:
         if future is None or future.done():
             return  # whoever asked has stopped waiting
         if isinstance(event, Failed):
-            event.error.node = event.error.node or self.node
             future.set_exception(event.error)
         else:
             future.set_result(event)

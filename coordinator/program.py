@@ -93,7 +93,7 @@ async def _until_told(
             await told.wait()
             for task in tasks:
                 task.cancel()
-    except ExceptionGroup as failures:
+    except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
 
 

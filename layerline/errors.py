@@ -36,6 +36,8 @@ LayerlineError
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 from layerline.printable import printable
@@ -203,6 +205,23 @@ class DeadlineError(LayerlineError):
     """Something took longer than its deadline."""
 
     exit_code = 10
+
+
+@contextmanager
+def blamed_on(node: str) -> Iterator[None]:
+    """What is raised in the block and names no node is that node's."""
+    try:
+        yield
+    except LayerlineError as error:
+        error.node = error.node or node
+        raise
+
+
+def typed(failure: BaseException) -> LayerlineError:
+    """`failure` as an error of this tree; one that is none, be it an Exception or not, is a bug."""
+    if isinstance(failure, LayerlineError):
+        return failure
+    return InternalError(f"Internal error: {failure!r}.", remedy="This is a bug; please report it with the log.")
 
 
 def error_from_code(

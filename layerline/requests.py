@@ -99,7 +99,8 @@ class StageSummary:
 class Finished:
     """How an answer ended: "stop" (end of sequence or a stop string) or "length".
 
-    `seed` is the one that this answer was drawn with, `index` its number among the request's answers, from 0.
+    `seed` is the one that this answer was drawn with, `index` its number among the request's answers, from 0. The
+    request was begun again `losses` times, on the way, in another pipeline, as the one it was in was lost.
     """
 
     finish_reason: str
@@ -108,6 +109,7 @@ class Finished:
     plan: tuple[StageSummary, ...]
     seed: int
     index: int = 0
+    losses: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,8 @@ A sequence that cannot get a further page makes the youngest one **preempted**: 
 and when the last one in flight is back it gives up its pages and is waiting again, at its old place. What it had
 generated stays in its log and is prefilled like a prompt, as far as its pages are not cached any more. The oldest
 sequence is never preempted, so it ends, and then the next oldest is the oldest: every sequence ends. `lose` sends
-all of them back in the same way when a stage that held their pages is gone.
+all of them back in the same way when a stage that held their pages is gone, and `renew` lets them go on in the next
+pipeline, whatever its capacity; one that does not fit there any more has **failed**.
 
 It has **ended** at an end-of-sequence token or a stop string ("stop"), at its most tokens ("length"), or when
 the client left ("cancelled"); it has **failed** where a stage says that its rows are not numbers, and what was computed

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from layerline.checks import require
 from layerline.models.sizes import most_sequence_pages, reach_pages
+from layerline.plan import PipelinePlan
+
+CHUNK_TOKENS = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +36,20 @@ class Capacity:
         bounds = (self.max_in_flight, self.max_waiting, self.open_ended_tokens)
         require(min(*sizes, *bounds) > 0, "every size and bound of a scheduler must be positive")
         require(self.reach_tokens >= 0, "reach_tokens must not be negative")
+
+    @classmethod
+    def of(cls, pipeline: PipelinePlan, context_tokens: int, *, reach_tokens: int, max_waiting: int) -> Capacity:
+        """The capacity of `pipeline`."""
+        return cls(
+            pages=pipeline.pages,
+            page_tokens=pipeline.page_tokens,
+            max_rows=pipeline.max_rows,
+            chunk_tokens=min(CHUNK_TOKENS, pipeline.max_rows),
+            context_tokens=context_tokens,
+            max_in_flight=len(pipeline.stages),
+            max_waiting=max_waiting,
+            reach_tokens=reach_tokens,
+        )
 
     @property
     def sequence_pages(self) -> int:

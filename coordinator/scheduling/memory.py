@@ -36,7 +36,7 @@ from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.pages import PagePool, pages_between, runs_of
 from coordinator.scheduling.prefix_tree import Branch, Match, PageKey, PrefixTree
 from coordinator.scheduling.sequence import Sequence, SequenceRequest
-from layerline.errors import PromptTooLongError, RequestError
+from layerline.errors import PlanDoesNotFitError, PromptTooLongError, RequestError
 from layerline.frames import PageRun
 
 Admission = Literal["admitted", "no room", "prefix to come"]
@@ -92,6 +92,33 @@ class Memory:
         if fitting_tokens < (most_tokens if request.max_tokens else 1):
             raise self._never_fits(request, most_tokens if request.max_tokens else 1)
         return min(most_tokens, fitting_tokens)
+
+    def most_tokens_again(self, sequence: Sequence) -> int:
+        """The same for a sequence that was begun in another pipeline, or waited for it.
+
+        What it was to have there it has here, or PlanDoesNotFitError; only an answer without a limit may become
+        shorter, if there is room for a further token.
+        """
+        request = sequence.request
+        needed_tokens = sequence.max_tokens if request.max_tokens else sequence.generated + 1
+        try:
+            most_tokens = self.most_tokens(request)
+        except RequestError:
+            most_tokens = 0
+        if most_tokens < needed_tokens:
+            held_tokens = self._context_tokens if self.pool.pages >= self._sequence_pages else self.pool.tokens + 1
+            raise PlanDoesNotFitError(
+                f"The answer was begun in a pipeline that is lost, and needs a context of "
+                f"{len(request.token_ids) + needed_tokens} tokens; the nodes there are now hold {held_tokens}.",
+                remedy="Ask for fewer tokens, shorten the prompt, or give the nodes more memory.",
+            )
+        return min(most_tokens, sequence.max_tokens)
+
+    def succeeded_by(self, pool: PagePool, capacity: Capacity) -> Memory:
+        """The memory of the pipeline that comes after this one's: nothing is in it, but its counts go on."""
+        memory = Memory(pool, capacity)
+        memory.lookup_tokens, memory.hit_tokens = self.lookup_tokens, self.hit_tokens
+        return memory
 
     def admit(self, sequence: Sequence) -> Admission:
         """Gives a waiting sequence the pages that it starts with, unless they are not there or promised."""

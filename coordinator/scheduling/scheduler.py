@@ -2,6 +2,7 @@
 
 It owns every sequence from `add` to `Ended`, the steps in flight and, through `Memory`, the pages. It does not
 know text, connections, nodes or time but what results report. The package's docstring tells the life of a sequence.
+It is long because it is the one owner of all that a step's result changes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from coordinator.scheduling.sequence import Sequence, SequenceRequest, State
 from coordinator.scheduling.step import Step
 from coordinator.scheduling.tempo import Tempo
 from coordinator.scheduling.turns import share_rows
-from layerline.errors import OverloadedError, ProtocolError, StageFailedError
+from layerline.errors import LayerlineError, OverloadedError, ProtocolError, StageFailedError
 from layerline.frames import Span, StepResult
 
 
@@ -144,19 +145,40 @@ class Scheduler:
         """Ends a sequence whose text is complete (a stop string); nothing happens if it has ended already."""
         return self._end_from_outside(sequence, "stop")
 
-    def lose(self) -> None:
+    def lose(self) -> tuple[int, ...]:
         """A stage is gone, whichever, and with it every step in flight and what the pages of all sequences held.
 
-        The sequences are prefilled again from their logs, once the pipeline stands again.
+        The sequences are prefilled again from their logs, once there is another pipeline (see `renew`). Returns
+        those that had been begun.
         """
         self._in_flight.clear()
         self._memory.void()
+        begun = []
         for sequence in tuple(self._sequences.values()):
             sequence.steps_in_flight = 0
             if sequence.state == "ended":
                 self._settle(sequence)
             elif sequence.state != "waiting":
+                begun.append(sequence.id)
                 self._send_back(sequence, "the pipeline was lost")
+        return tuple(begun)
+
+    def renew(self, capacity: Capacity) -> tuple[Event, ...]:
+        """Goes on in another pipeline, of that capacity, after `lose`; a sequence that it cannot hold has failed."""
+        assert len(self._waiting) == len(self._sequences), "the pipeline before was not lost"
+        self.pool = PagePool(capacity.pages, capacity.page_tokens)
+        self._capacity = capacity
+        self._memory = self._memory.succeeded_by(self.pool, capacity)
+        self._tempo = Tempo(capacity)
+        events: list[Event] = []
+        for sequence in tuple(self._waiting):
+            try:
+                sequence.max_tokens = self._memory.most_tokens_again(sequence)
+            except LayerlineError as error:
+                self._leave(sequence, "it does not fit any more")
+                self._settle(sequence)
+                events.append(Failed(sequence=sequence.id, error=error))
+        return tuple(events)
 
     def check(self) -> None:
         """Raises AssertionError unless the books on pages are right; for tests."""

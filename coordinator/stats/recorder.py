@@ -19,6 +19,7 @@ from coordinator.stats.route import Route
 from coordinator.stats.tally import StepRecord
 from coordinator.stats.window import Window
 from layerline.frames import StepResult
+from layerline.requests import StageSummary
 from layerline.stats_report import StatsReport
 
 
@@ -32,15 +33,26 @@ class _Sent:
 
 
 class Recorder:
-    """The books on one pipeline, whose `route` is that, from when they were begun; `clock` is monotonic, in seconds."""
+    """Collects the statistics of one pipeline, the way through which is `route`; `clock` is monotonic, in seconds."""
 
     def __init__(self, route: Route, clock: Callable[[], float] = time.monotonic) -> None:
         self._route = route
         self._clock = clock
-        self._began_s = self._changed_s = clock()
-        self._window = Window(len(route.stages), self._began_s)
+        self._up_since_s = self._changed_s = clock()
+        self._window = Window(len(route.stages), self._up_since_s)
         self._requests = RequestLog()
         self._in_flight: deque[_Sent] = deque()
+
+    @property
+    def stages(self) -> tuple[StageSummary, ...]:
+        """The stages of the pipeline."""
+        return self._route.stages
+
+    def succeeded_by(self, route: Route) -> Recorder:
+        """The recorder of the pipeline that comes after this one; requests and the time of the model go on."""
+        recorder = Recorder(route, self._clock)
+        recorder._requests, recorder._up_since_s = self._requests, self._up_since_s
+        return recorder
 
     def queued(self, request: SequenceRequest) -> None:
         """The scheduler has taken a request."""
@@ -89,8 +101,12 @@ class Recorder:
         for event in events:
             self._requests.tell(event, tally, now_s)
 
+    def lost(self) -> None:
+        """The pipeline is lost, and no step comes back."""
+        self._in_flight.clear()
+
     def failed(self) -> None:
-        """The pipeline is broken, and every answer ends."""
+        """Every answer ends."""
         self._requests.fail(self._clock())
 
     def report(self, figures: SchedulerFigures) -> StatsReport:
@@ -101,7 +117,7 @@ class Recorder:
         return diagnosed(
             StatsReport(
                 model=self._route.model,
-                up_s=now_s - self._began_s,
+                up_s=now_s - self._up_since_s,
                 steps_in_flight=len(self._in_flight),
                 oldest_step_s=self.took_us / 1e6,
                 sequences=sequence_stats(figures),

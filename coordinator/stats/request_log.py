@@ -52,7 +52,7 @@ class _Entry:
 
 
 class RequestLog:
-    """The requests of one pipeline. Every `tally` that is given is the one to add a measured time to."""
+    """The requests for one model. Every `tally` that is given is the one to add a measured time to."""
 
     def __init__(self) -> None:
         self._running: dict[int, _Entry] = {}

@@ -7,6 +7,7 @@ what the caller was doing.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -29,6 +30,9 @@ MAX_RETRY_AFTER_S = 86_400
 # The status that grpc.aio makes up when a call ends during a write; the peer's own is lost then.
 WRITE_FAILED = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 MAX_DETAILS_LENGTH = 500  # of the status itself, for people with other tools; it says nothing that the detail does not
+
+# What ends a handler without being its failure: the call or the process ends.
+_PASSED_ON = (grpc.aio.AbortError, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 log = logging.getLogger(__name__)
 Servicer = TypeVar("Servicer")
@@ -155,13 +159,12 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: LayerlineErr
     raise AssertionError("abort returns by raising")
 
 
-def _error_from(failure: Exception) -> LayerlineError:
-    if isinstance(failure, LayerlineError):
-        return failure
+def _error_from(failure: BaseException) -> LayerlineError:
     if isinstance(failure, DecodeError):
         return errors.ProtocolError(f"A message came that is none of the protocol's: {failure}.")
-    log.error("A handler failed.", exc_info=failure)
-    return errors.InternalError(f"Internal error: {failure!r}.", remedy="This is a bug; please report it with the log.")
+    if not isinstance(failure, LayerlineError):
+        log.error("A handler failed.", exc_info=failure)
+    return errors.typed(failure)
 
 
 def unary_handler(
@@ -173,9 +176,9 @@ def unary_handler(
     async def handle(servicer: Servicer, request: Request, context: Any) -> Reply:
         try:
             return await handler(servicer, request, context)
-        except grpc.aio.AbortError:
+        except _PASSED_ON:
             raise
-        except Exception as failure:  # noqa: BLE001 - the RPC boundary
+        except BaseException as failure:  # noqa: BLE001 - the RPC boundary; a library's panic is no Exception
             await abort(context, _error_from(failure))
 
     return handle
@@ -192,9 +195,9 @@ def stream_handler(
             async with aclosing(handler(servicer, request, context)) as replies:
                 async for reply in replies:
                     yield reply
-        except grpc.aio.AbortError:
+        except _PASSED_ON:
             raise
-        except Exception as failure:  # noqa: BLE001 - the RPC boundary
+        except BaseException as failure:  # noqa: BLE001 - the RPC boundary; a library's panic is no Exception
             await abort(context, _error_from(failure))
 
     return handle

@@ -105,19 +105,20 @@ async def sleeping_cluster(stages: int, times: RowTimes) -> AsyncIterator[Sleepi
         max_in_flight=stages,
         max_waiting=64,
     )
-    engine: Engine | None = None
-
-    def broken(error: LayerlineError) -> None:
-        if engine:
-            engine.fail(error)
-
-    async with _sleeping_ring(stages, times, broken) as ring:
-        engine = Engine(Scheduler(capacity), ring, Recorder(route(stages)), on_broken=broken)
-        running = asyncio.create_task(engine.run())
+    engine = Engine(Scheduler(capacity), Recorder(route(stages)))
+    async with _sleeping_ring(stages, times, engine.fail) as ring:
+        running = asyncio.create_task(_drive(engine, ring))
         try:
             yield SleepingCluster(engine)
         finally:
             await ended(running)
+
+
+async def _drive(engine: Engine, ring: Ring) -> None:
+    try:
+        await engine.drive(ring)
+    except LayerlineError as error:
+        engine.fail(error)
 
 
 @asynccontextmanager

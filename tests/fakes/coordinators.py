@@ -8,6 +8,8 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from coordinator.coordinator import Coordinator
+from coordinator.model_life import Recovery
+from coordinator.model_service import ServiceBounds
 from coordinator.settings import CoordinatorSettings
 from layerline.models.card import ModelCard
 from layerline.plan import ManualStage, PlanRequest
@@ -15,7 +17,8 @@ from layerline.reports import PlanReport, PrepareEvent, Ready
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
 from tests.fakes.node_service import FakeNode, nodes_of
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0  # so that a busy machine is no failure
+BOUNDS = ServiceBounds(recovery=Recovery(pause_s=0.0))  # nodes of this process do not come back by themselves
 
 
 def settings_for(nodes: Sequence[FakeNode], name: str = "test") -> CoordinatorSettings:
@@ -24,10 +27,12 @@ def settings_for(nodes: Sequence[FakeNode], name: str = "test") -> CoordinatorSe
 
 
 @asynccontextmanager
-async def coordinator_of(nodes: Sequence[FakeNode], name: str = "test") -> AsyncIterator[Coordinator]:
+async def coordinator_of(
+    nodes: Sequence[FakeNode], name: str = "test", *, bounds: ServiceBounds = BOUNDS
+) -> AsyncIterator[Coordinator]:
     """A coordinator for these nodes, which must be free again soon after it."""
     async with asyncio.timeout(DEADLINE_S):
-        async with Coordinator(settings_for(nodes, name), address="here:1") as coordinator:
+        async with Coordinator(settings_for(nodes, name), address="here:1", bounds=bounds) as coordinator:
             yield coordinator
         await asyncio.gather(*(node.freed() for node in nodes))
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from coordinator.coordinator import Coordinator
+from coordinator.model_life import ModelState
 from node.worker.ring_service import Seat
 from tests.fakes.coordinators import answer, prepared, split
 from tests.fakes.node_service import FakeNode
@@ -39,6 +40,22 @@ def seat_of(node: FakeNode) -> Seat:
 
 async def swallow(_frame: object) -> None:
     """What a stage does whose steps never come back."""
+
+
+def epoch_of(coordinator: Coordinator) -> int:
+    """The epoch of the pipeline in service, or of the last one."""
+    assert coordinator._service is not None
+    assert coordinator._service.plan is not None
+    (pipeline,) = coordinator._service.plan.pipelines
+    return pipeline.epoch
+
+
+async def comes_to(coordinator: Coordinator, *states: ModelState, after_epoch: int = 0) -> None:
+    """Returns once the model in service is in one of these states, if it serves in a later epoch than that."""
+    service = coordinator._service
+    assert service is not None
+    while service.state not in states or (service.state == "serving" and epoch_of(coordinator) <= after_epoch):
+        await service._changed.wait()
 
 
 async def works_without(lost: FakeNode, coordinator: Coordinator, *names: str) -> None:

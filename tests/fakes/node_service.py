@@ -58,6 +58,8 @@ class CountingStage:
     async def run(self, frame: Frame) -> Frame | StepResult:
         if self._node.on_step:
             self._node.on_step(frame.step)
+        if self._node.on_frame:
+            self._node.on_frame(frame)
         return self._echo.run(frame)
 
 
@@ -117,19 +119,20 @@ class FakeWorker:
 class FakeNode(node_pb2_grpc.NodeServicer):
     """One node. `hooks` by point are called as its life comes there and may wait, raise or have it die."""
 
-    def __init__(self, name: str, card: ModelCard, *, mib: int = 1024) -> None:
+    def __init__(self, name: str, card: ModelCard, *, mib: float = 1024) -> None:
         self.name = name
         self.card = card
         self.listed = (card.name,)  # what it calls the model
         self.hooks: dict[str, Hook] = {}
         self.on_step: StepHook | None = None
+        self.on_frame: Callable[[Frame], None] | None = None
         self.silent = False
         self.state = "ready"
         self.loads = 0
         self.loading = asyncio.Event()
         self.worker: FakeWorker | None = None
         self.epochs = FakeEpochs()
-        self._devices = (device(budget_bytes=mib << 20),)
+        self._devices = (device(budget_bytes=int(mib * 2**20)),)
         self._server: grpc.aio.Server | None = None
         self._dying: asyncio.Task[None] | None = None
         self.address = ""
@@ -243,7 +246,7 @@ class _Wire:
 
 
 @asynccontextmanager
-async def nodes_of(card: ModelCard, *names: str, mib: int = 1024) -> AsyncIterator[list[FakeNode]]:
+async def nodes_of(card: ModelCard, *names: str, mib: float = 1024) -> AsyncIterator[list[FakeNode]]:
     """Nodes of those names that answer, all with the model of `card`."""
     nodes = [FakeNode(name, card, mib=mib) for name in names]
     await asyncio.gather(*(node.serve() for node in nodes))

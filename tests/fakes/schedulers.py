@@ -22,8 +22,12 @@ CAPACITY: dict[str, int] = {
 }
 
 
+def capacity(**changes: int) -> Capacity:
+    return Capacity(**(CAPACITY | changes))
+
+
 def scheduler(**changes: int) -> Scheduler:
-    return Scheduler(Capacity(**(CAPACITY | changes)))
+    return Scheduler(capacity(**changes))
 
 
 def request(sequence: int, prompt_tokens: int, max_tokens: int = 4, **fields: Any) -> SequenceRequest:

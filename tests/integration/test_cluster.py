@@ -22,6 +22,7 @@ from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
 from layerline.frames import Sampling
 from node.worker.stage_compute import RankCompute
+from tests.fakes.driven_engine import driven
 from tests.fakes.grpc_ring import grpc_ring
 from tests.fakes.memory_ring import memory_ring, route
 from tests.fakes.model_files import TinyModel
@@ -66,16 +67,14 @@ async def engine_over(model: StoredModel, make_ring: MakeRing, stages: int) -> A
         max_in_flight=stages,
         max_waiting=64,
     )
-    broken: list[Exception] = []
-    async with asyncio.timeout(DEADLINE_S), make_ring(model.chain(stages).stages) as ring:
-        engine = Engine(Scheduler(capacity), ring, Recorder(route(len(ring.nodes))), on_broken=broken.append)
-        running = asyncio.create_task(engine.run())
-        try:
-            yield engine
-        finally:
-            running.cancel()
-            await asyncio.wait([running])
-    assert broken == []
+    engine = Engine(Scheduler(capacity), Recorder(route(stages)))
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        make_ring(model.chain(stages).stages) as ring,
+        driven(engine, ring) as broken,
+    ):
+        yield engine
+    assert broken.empty()
 
 
 async def ask(engine: Engine, prompt: Sequence[int], sampling: Sampling, forks: int = 1) -> list[list[int]]:

@@ -18,6 +18,7 @@ from layerline.plan import PlanRequest
 from layerline.reports import Announcement
 from layerline.requests import GenerateRequest, Message
 from tests.fakes.coordinators import answer, events_of, joined, prepared, split, two_nodes
+from tests.fakes.losses import comes_to, epoch_of
 from tests.fakes.node_service import MODEL, tiny_card
 
 # --- answers
@@ -35,7 +36,7 @@ async def test_an_answer_without_any_preparation(card: ModelCard) -> None:
         assert completion.finished.plan[0].first_layer == 0
 
 
-async def test_a_model_that_was_lost_is_built_anew_as_it_was(
+async def test_a_model_whose_pipeline_was_lost_is_the_same_again(
     card: ModelCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -46,8 +47,9 @@ async def test_a_model_that_was_lost_is_built_anew_as_it_was(
         await prepared(coordinator, request)
         assert nodes[0].worker is not None
         for name in ("", "tiny", MODEL, path):
+            epoch = epoch_of(coordinator)
             await nodes[0].worker.die()
-            await coordinator.lost()
+            await comes_to(coordinator, "serving", after_epoch=epoch)
             again = await answer(coordinator, max_tokens=2, model=name)
             assert [stage.node for stage in again.finished.plan] == ["b", "a"]
         assert (await coordinator.plan(PlanRequest(model="tiny"))).context_tokens == 128

@@ -15,8 +15,10 @@ import grpc.aio
 import pytest
 
 from coordinator.embedded import embedded_coordinator
+from coordinator.text.tokenizer import TextTokenizer
 from layerline.async_client import AsyncClient
 from layerline.errors import (
+    InternalError,
     LayerlineError,
     ModelNotFoundError,
     NoNodesError,
@@ -122,6 +124,41 @@ async def test_leaving_an_answer_is_no_fault(card: ModelCard, caplog: pytest.Log
                     await anext(pieces)
         assert (await client.generate("a", max_tokens=2)).text == "bc"
     assert [record for record in caplog.records if record.levelname not in ("INFO", "DEBUG")] == []
+
+
+class Panic(BaseException):
+    """As that of the tokenizers library is, which is no Exception."""
+
+
+async def test_a_panic_at_a_prompt_ends_its_caller_with_an_error(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with client_of(card) as (client, _):
+        async for _ in client.prepare("tiny", layers=LAYERS):
+            pass
+
+        def panics(*_arguments: object, **_options: object) -> tuple[int, ...]:
+            raise Panic("called `Result::unwrap()` on an `Err` value")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(TextTokenizer, "encode", panics)
+            with pytest.raises(InternalError, match="unwrap"):
+                await client.generate("a", max_tokens=2)
+        assert (await client.generate("a", max_tokens=2)).text == "bc"
+
+
+async def test_a_panic_at_the_tokenizer_ends_its_caller_with_an_error(
+    card: ModelCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panics(*_arguments: object, **_options: object) -> None:
+        raise Panic("attempt to subtract with overflow")
+
+    async with client_of(card) as (client, _):
+        with monkeypatch.context() as patched:
+            patched.setattr(TextTokenizer, "read", panics)
+            with pytest.raises(InternalError, match="subtract"):
+                await client.generate("a", model="tiny", max_tokens=2)
+        assert (await client.generate("a", model="tiny", max_tokens=2)).text == "bc"
 
 
 async def failed(call: Any) -> LayerlineError:

@@ -177,8 +177,8 @@ async def test_a_node_that_says_nothing_to_the_greeting(card: ModelCard, monkeyp
 async def test_a_client_that_leaves_at_any_event_leaves_nothing_behind(card: ModelCard) -> None:
     async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
         total = len(await events_of(coordinator, split("a", "b")))
-        await nodes[0].worker.die()  # type: ignore[union-attr]  # it has one
-        await coordinator.lost()
+        assert coordinator._service is not None
+        await coordinator._service.leave()
         for count in range(total):
             async with aclosing(coordinator.prepare(split("a", "b"))) as events:
                 for _ in range(count):

@@ -6,17 +6,19 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from coordinator.embedded import embedded_coordinator
+from coordinator.model_service import ServiceBounds
 from coordinator.text.chat_template import MAX_RENDERS_WAITING
 from layerline.async_client import AsyncClient
 from layerline.errors import OverloadedError, PromptTooLongError
 from layerline.models.card import ModelCard
 from layerline.requests import Completion
 from layerline.stats_report import StatsReport
-from tests.fakes.coordinators import settings_for, split
+from tests.fakes.coordinators import BOUNDS, settings_for, split
 from tests.fakes.node_service import nodes_of
 
 CANCELLED = 2000  # sequences, of which a request has up to three
@@ -27,12 +29,12 @@ LETTERS = "ABCDEFGHIJKLMNOP"
 
 
 @asynccontextmanager
-async def client_of(card: ModelCard) -> AsyncIterator[AsyncClient]:
+async def client_of(card: ModelCard, bounds: ServiceBounds = BOUNDS) -> AsyncIterator[AsyncClient]:
     """A client of a coordinator that serves the model on two nodes; there are KV pages for two contexts of 256."""
     async with (
         asyncio.timeout(DEADLINE_S),
         nodes_of(card, "a", "b", mib=34) as nodes,
-        embedded_coordinator(settings_for(nodes)) as address,
+        embedded_coordinator(settings_for(nodes), bounds=bounds) as address,
         AsyncClient(address) as client,
     ):
         async for _ in client.prepare("tiny", layers=split("a", "b").layers):
@@ -88,12 +90,9 @@ async def test_a_thousand_clients_that_leave_leave_nothing_behind(card: ModelCar
 # --- who is too many
 
 
-async def test_a_queue_beyond_its_bound_says_when_to_come_again(
-    card: ModelCard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_queue_beyond_its_bound_says_when_to_come_again(card: ModelCard) -> None:
     """Each request takes half the memory, so that two at a time are answered while four may wait."""
-    monkeypatch.setattr("coordinator.serving.MAX_WAITING", 4)
-    async with client_of(card) as client:
+    async with client_of(card, replace(BOUNDS, max_waiting=4)) as client:
         asking = [client.generate(f"{letter}{'a' * 219}", max_tokens=36) for letter in 4 * LETTERS]
         outcomes = await asyncio.gather(*asking, return_exceptions=True)
         answers = [outcome for outcome in outcomes if isinstance(outcome, Completion)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,18 @@ from coordinator.scheduling.events import Ended, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
-from layerline.errors import LayerlineError, OverloadedError, PromptTooLongError, StageFailedError
+from layerline.errors import (
+    DeadlineError,
+    InternalError,
+    LayerlineError,
+    OverloadedError,
+    PromptTooLongError,
+    ProtocolError,
+    StageFailedError,
+)
+from layerline.frames import StepResult
+from layerline.link import Receiver
+from tests.fakes.driven_engine import driven
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.memory_ring import memory_ring, route
 
@@ -47,28 +59,44 @@ async def drained(answer: Answer) -> list[int]:
     return tokens
 
 
+class AlteredResults:
+    """The results of a ring, with these fields changed."""
+
+    def __init__(self, results: Receiver[StepResult], changes: dict[str, int]) -> None:
+        self._results = results
+        self._changes = changes
+
+    async def receive(self) -> StepResult:
+        result = await self._results.receive()
+        return StepResult(
+            epoch=self._changes.get("epoch", result.epoch),
+            step=self._changes.get("step", result.step),
+            sampled=result.sampled,
+            timings=result.timings,
+        )
+
+    async def close(self) -> None:
+        await self._results.close()
+
+
+def capacity(stages: int, *, pages: int = 64, max_waiting: int = 64) -> Capacity:
+    return Capacity(
+        pages=pages,
+        page_tokens=4,
+        max_rows=16,
+        chunk_tokens=8,
+        context_tokens=128,
+        max_in_flight=stages,
+        max_waiting=max_waiting,
+    )
+
+
 @asynccontextmanager
 async def running(*stages: EchoStage, pages: int = 64, max_waiting: int = 64) -> AsyncIterator[Running]:
-    scheduler = Scheduler(
-        Capacity(
-            pages=pages,
-            page_tokens=4,
-            max_rows=16,
-            chunk_tokens=8,
-            context_tokens=128,
-            max_in_flight=len(stages),
-            max_waiting=max_waiting,
-        )
-    )
-    broken: asyncio.Queue[LayerlineError] = asyncio.Queue()
-    async with asyncio.timeout(DEADLINE_S), memory_ring(stages) as ring:
-        engine = Engine(scheduler, ring, Recorder(route(len(stages))), on_broken=broken.put_nowait)
-        task = asyncio.create_task(engine.run())
-        try:
-            yield Running(engine, scheduler, broken)
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
+    scheduler = Scheduler(capacity(len(stages), pages=pages, max_waiting=max_waiting))
+    engine = Engine(scheduler, Recorder(route(len(stages))))
+    async with asyncio.timeout(DEADLINE_S), memory_ring(stages) as ring, driven(engine, ring) as broken:
+        yield Running(engine, scheduler, broken)
 
 
 def stages(count: int, fails_at: int | None = None) -> list[EchoStage]:
@@ -169,6 +197,54 @@ async def test_a_broken_stage_ends_every_answer_with_its_error() -> None:
         assert outcomes == [error] * 3
         with pytest.raises(StageFailedError):
             await run.ask(50, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({"epoch": 2}, "epoch 2 in epoch 1"), ({"step": 7}, "the step due is 1")],
+)
+async def test_a_result_that_is_not_of_this_step_and_epoch_is_refused(changes: dict[str, int], says: str) -> None:
+    async with asyncio.timeout(DEADLINE_S), memory_ring(stages(2)) as ring:
+        engine = Engine(Scheduler(capacity(2)), Recorder(route(2)))
+        altered = replace(ring, results=AlteredResults(ring.results, changes))
+        async with driven(engine, altered) as broken, engine.answer(request(50, 3)):
+            error = await broken.get()
+    assert isinstance(error, ProtocolError)
+    assert says in error.message
+    assert error.node == "n1"
+
+
+async def test_whatever_the_engine_meets_ends_it_with_an_error_of_ours() -> None:
+    class Panic(BaseException):
+        """As a Rust library's is."""
+
+    class Panicking(AlteredResults):
+        async def receive(self) -> StepResult:
+            await super().receive()
+            raise Panic
+
+    async with asyncio.timeout(DEADLINE_S), memory_ring(stages(2)) as ring:
+        engine = Engine(Scheduler(capacity(2)), Recorder(route(2)))
+        panicking = replace(ring, results=Panicking(ring.results, {}))
+        async with driven(engine, panicking) as broken, engine.answer(request(50, 3)):
+            error = await broken.get()
+    assert isinstance(error, InternalError)
+    assert "Panic" in error.message
+
+
+async def test_a_step_that_does_not_come_back_in_time_is_told_with_the_nodes() -> None:
+    class Deaf(AlteredResults):
+        async def receive(self) -> StepResult:
+            await super().receive()
+            return await asyncio.get_running_loop().create_future()
+
+    async with asyncio.timeout(DEADLINE_S), memory_ring(stages(2)) as ring:
+        engine = Engine(Scheduler(capacity(2)), Recorder(route(2)), step_deadline_s=0.05)
+        deaf = replace(ring, results=Deaf(ring.results, {}))
+        async with driven(engine, deaf) as broken, engine.answer(request(50, 3)):
+            error = await broken.get()
+    assert isinstance(error, DeadlineError)
+    assert "the nodes n0, n1" in error.message
 
 
 async def test_a_refused_request_leaves_nothing_behind() -> None:

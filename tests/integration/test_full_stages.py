@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.concurrency import ended
 from coordinator.engine import Engine
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, Token
@@ -17,6 +16,7 @@ from coordinator.scheduling.figures import SchedulerFigures
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
+from tests.fakes.driven_engine import driven
 from tests.fakes.grpc_ring import grpc_ring
 from tests.fakes.memory_ring import route
 from tests.fakes.model_files import TinyModel
@@ -65,15 +65,14 @@ async def answered(
         max_waiting=STREAMS,
     )
     scheduler = Scheduler(capacity)
-    broken: list[Exception] = []
-    async with asyncio.timeout(DEADLINE_S), grpc_ring(model.chain(2, pages=pages).stages) as ring:
-        engine = Engine(scheduler, ring, Recorder(route(2)), on_broken=broken.append)
-        running = asyncio.create_task(engine.run())
-        try:
-            answers = await asyncio.gather(*(answer(engine, prompt, tokens) for prompt, tokens in asked))
-        finally:
-            await ended(running)
-    assert broken == []
+    engine = Engine(scheduler, Recorder(route(2)))
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        grpc_ring(model.chain(2, pages=pages).stages) as ring,
+        driven(engine, ring) as broken,
+    ):
+        answers = await asyncio.gather(*(answer(engine, prompt, tokens) for prompt, tokens in asked))
+    assert broken.empty()
     return answers, scheduler.figures()
 
 

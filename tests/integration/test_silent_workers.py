@@ -11,6 +11,7 @@ from coordinator import pipeline
 from layerline.models.card import ModelCard
 from layerline.rpc.links import FrameSender
 from tests.fakes.coordinators import answer, coordinator_of, prepared, split
+from tests.fakes.losses import comes_to
 from tests.fakes.node_service import nodes_of, tiny_card
 
 
@@ -36,6 +37,6 @@ async def test_a_last_worker_that_only_the_results_miss_is_ended(
         assert node.worker is not None
         assert node.worker._server is not None
         await node.worker._server.stop(None)  # its daemon has no word of it
-        await coordinator.lost()
+        await comes_to(coordinator, "serving", after_epoch=1)
         assert (await answer(coordinator, max_tokens=3)).text == "bcd"
         assert node.loads == 2

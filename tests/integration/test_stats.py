@@ -20,6 +20,7 @@ from coordinator.stats.recorder import Recorder
 from layerline import AsyncClient
 from layerline.errors import LayerlineError, OverloadedError, PromptTooLongError, RequestError, StageFailedError
 from tests.fakes.coordinators import settings_for, split
+from tests.fakes.driven_engine import driven
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.grpc_ring import grpc_ring
 from tests.fakes.memory_ring import memory_ring, route
@@ -60,15 +61,9 @@ async def running(rings: Rings, *stages: EchoStage, max_waiting: int = 64) -> As
         max_in_flight=len(stages),
         max_waiting=max_waiting,
     )
-    broken: asyncio.Queue[LayerlineError] = asyncio.Queue()
-    async with asyncio.timeout(DEADLINE_S), rings(list(stages)) as ring:
-        engine = Engine(Scheduler(capacity), ring, Recorder(route(len(stages))), on_broken=broken.put_nowait)
-        task = asyncio.create_task(engine.run())
-        try:
-            yield Running(engine, broken)
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
+    engine = Engine(Scheduler(capacity), Recorder(route(len(stages))))
+    async with asyncio.timeout(DEADLINE_S), rings(list(stages)) as ring, driven(engine, ring) as broken:
+        yield Running(engine, broken)
 
 
 def stages(count: int, fails_at: int | None = None) -> list[EchoStage]:

@@ -718,12 +718,15 @@ class Finished(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
+    LOSSES_FIELD_NUMBER: _builtins.int
     finish_reason: _builtins.str
     """"stop" or "length" """
     seed: _builtins.int
     """of this answer"""
     index: _builtins.int
     """of the answer, below n"""
+    losses: _builtins.int
+    """of pipelines, that the request outlived"""
     @_builtins.property
     def usage(self) -> Global___Usage: ...
     @_builtins.property
@@ -739,10 +742,11 @@ class Finished(_message.Message):
         plan: _abc.Iterable[_common_pb2.StageSummary] | None = ...,
         seed: _builtins.int = ...,
         index: _builtins.int = ...,
+        losses: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "index", b"index", "plan", b"plan", "seed", b"seed", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "index", b"index", "losses", b"losses", "plan", b"plan", "seed", b"seed", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,7 +34,7 @@ DEADLINE_S = 20.0
 class Failing(node_pb2_grpc.NodeServicer):
     """Fails with what it is told to; `left` is set once the generator of a stream was closed."""
 
-    def __init__(self, failure: Exception) -> None:
+    def __init__(self, failure: BaseException) -> None:
         self.failure = failure
         self.left = asyncio.Event()
 
@@ -66,7 +66,7 @@ async def stub_of(service: Failing) -> AsyncIterator[node_pb2_grpc.NodeStub]:
         await server.stop(None)
 
 
-async def described(failure: Exception) -> LayerlineError:
+async def described(failure: BaseException) -> LayerlineError:
     async with stub_of(Failing(failure)) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await stub.Describe(node_pb2.DescribeRequest())
@@ -125,6 +125,22 @@ async def test_what_no_handler_expected_is_an_internal_error(caplog: pytest.LogC
     assert "by nought" in heard.message
     assert "report it" in heard.remedy
     assert "by nought" in caplog.text
+
+
+class Panic(BaseException):
+    """As that of a Rust library is, which is no Exception."""
+
+
+async def test_the_panic_of_a_library_ends_the_call_too() -> None:
+    assert type(await described(Panic("index out of bounds"))) is errors.InternalError
+    async with stub_of(Failing(Panic("index out of bounds"))) as stub:
+        call = stub.OpenModel(node_pb2.OpenModelRequest())
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            async for _ in call:
+                pass
+    heard = error_from_rpc(raised.value, peer="it")
+    assert type(heard) is errors.InternalError
+    assert "index out of bounds" in heard.message
 
 
 async def test_bytes_that_are_no_message_are_the_peers_fault() -> None:

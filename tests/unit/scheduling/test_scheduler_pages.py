@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.scheduling.events import Ended, Token
-from layerline.errors import ProtocolError
-from tests.fakes.schedulers import issued, request, result, scheduler
+from coordinator.scheduling.events import Ended, Failed, Token
+from layerline.errors import PlanDoesNotFitError, ProtocolError
+from layerline.frames import PageRun
+from tests.fakes.schedulers import capacity, issued, request, result, scheduler
 
 
 def test_a_request_waits_for_the_pages_of_another_and_is_not_overtaken() -> None:
@@ -82,6 +83,79 @@ def test_a_lost_pipeline_frees_what_was_cancelled() -> None:
     world.lose()
     assert world.idle
     assert world.pool.free_pages == 64
+
+
+def test_losing_tells_which_sequences_had_been_begun() -> None:
+    world = scheduler(pages=4)
+    world.add(request(1, 13, max_tokens=2))
+    world.add(request(2, 2))
+    world.next_step()
+    assert world.lose() == (1,)
+    assert world.lose() == ()
+
+
+def test_sequences_go_on_in_a_pipeline_of_another_capacity() -> None:
+    world = scheduler(page_tokens=4)
+    world.add(request(1, 5, max_tokens=6))
+    world.complete(result(world.next_step(), _1=7))
+    world.lose()
+    assert world.renew(capacity(page_tokens=2, pages=5, max_rows=4, chunk_tokens=4, max_in_flight=1)) == ()
+    assert issued(world.next_step()) == [(1, 0, 4, False)]
+    step = world.next_step()
+    assert issued(step) == [(1, 4, 2, True)]
+    assert step is not None
+    assert step.spans[0].pages == (PageRun(first=0, count=3),)
+    assert world.pool.free_pages == 0, "five pages hold the ten positions that it can come to need"
+
+
+def test_what_does_not_fit_the_next_pipeline_fails_and_says_what_it_needs() -> None:
+    world = scheduler()
+    world.add(request(1, 5, max_tokens=60))
+    world.add(request(2, 5, max_tokens=20))
+    world.add(request(3, 5, max_tokens=0))
+    world.add(request(4, 50, max_tokens=0))
+    world.lose()
+    failures = world.renew(capacity(context_tokens=40))
+    assert [type(failed) for failed in failures] == [Failed, Failed]
+    first, other = (failed for failed in failures if isinstance(failed, Failed))
+    assert (first.sequence, other.sequence) == (1, 4)
+    assert isinstance(first.error, PlanDoesNotFitError)
+    assert "needs a context of 65 tokens; the nodes there are now hold 40" in first.error.message
+    assert "needs a context of 51 tokens" in other.error.message
+    assert world.figures().sequences_waiting == 2
+    assert {span for span, *_ in issued(world.next_step())} == {2, 3}
+
+
+def test_a_pool_that_is_too_small_is_told_by_what_it_holds() -> None:
+    world = scheduler()
+    world.add(request(1, 5, max_tokens=30))
+    world.lose()
+    (failed,) = world.renew(capacity(pages=4, page_tokens=4))
+    assert isinstance(failed, Failed)
+    assert "needs a context of 35 tokens; the nodes there are now hold 17" in failed.error.message
+
+
+def test_an_answer_without_a_limit_may_become_shorter_but_never_longer() -> None:
+    world = scheduler(context_tokens=10)
+    world.add(request(1, 5, max_tokens=0))
+    world.complete(result(world.next_step(), _1=7))
+    world.lose()
+    assert world.renew(capacity(context_tokens=90)) == ()
+    world.lose()
+    assert world.renew(capacity(context_tokens=7)) == ()
+    ended = world.complete(result(world.next_step(), _1=7))
+    assert ended[-1] == Ended(sequence=1, reason="length")
+
+
+def test_counts_go_on_in_the_next_pipeline() -> None:
+    world = scheduler()
+    world.add(request(1, 5))
+    world.next_step()
+    world.lose()
+    world.renew(capacity())
+    world.next_step()
+    figures = world.figures()
+    assert (figures.steps, figures.lookup_tokens, figures.prompt_rows) == (2, 10, 10)
 
 
 def test_an_open_ended_sequence_grows_in_place() -> None:

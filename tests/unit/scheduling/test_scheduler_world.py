@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.events import Ended, Event, Token
+from coordinator.scheduling.events import Ended, Event, Failed, Token
 from coordinator.scheduling.pages import count_pages, pages_between
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
@@ -22,25 +22,28 @@ from tests.fakes.paged_pipeline import PagedPipeline, answer
 STOP_IDS = frozenset({3, 11})
 STEM = tuple(range(20, 40))  # prompts begin with a part of it, so that many share a prefix
 STEPS_TO_END = 5000
+SIZES = st.fixed_dictionaries(
+    {
+        "pages": st.integers(4, 24),
+        "page_tokens": st.integers(1, 5),
+        "max_rows": st.integers(1, 12),
+        "chunk_tokens": st.integers(1, 12),
+        "max_in_flight": st.integers(1, 4),
+        "context_tokens": st.integers(8, 60),
+    }
+)
 
 
 class SchedulerWorld(RuleBasedStateMachine):
     """Requests come and go, steps are sent and come back, the pipeline is lost now and then."""
 
-    @initialize(
-        pages=st.integers(4, 24),
-        page_tokens=st.integers(1, 5),
-        max_rows=st.integers(1, 12),
-        chunk_tokens=st.integers(1, 12),
-        max_in_flight=st.integers(1, 4),
-        context_tokens=st.integers(8, 60),
-        reach_tokens=st.sampled_from([0, 2, 3, 8, 20]),
-    )
-    def start(self, **sizes: Any) -> None:
-        self.capacity = Capacity(max_waiting=6, open_ended_tokens=3, **sizes)
+    @initialize(reach_tokens=st.sampled_from([0, 2, 3, 8, 20]), sizes=SIZES)
+    def start(self, reach_tokens: int, sizes: dict[str, int]) -> None:
+        self.capacity = Capacity(max_waiting=6, open_ended_tokens=3, reach_tokens=reach_tokens, **sizes)
         self.scheduler = Scheduler(self.capacity)
         self.pipeline = PagedPipeline(self.capacity.page_tokens, self.capacity.reach_tokens)
         self.requests: dict[int, SequenceRequest] = {}
+        self.added_to: dict[int, Capacity] = {}
         self.answers: dict[int, list[int]] = defaultdict(list)
         self.ended: dict[int, str] = {}
         self.in_flight: list[Step] = []
@@ -70,6 +73,7 @@ class SchedulerWorld(RuleBasedStateMachine):
         except (RequestError, OverloadedError):
             return
         self.requests[request.sequence] = request
+        self.added_to[request.sequence] = self.capacity
 
     @rule()
     def send(self) -> None:
@@ -97,6 +101,13 @@ class SchedulerWorld(RuleBasedStateMachine):
         self.scheduler.lose()
         self.pipeline.lose()
         self.in_flight.clear()
+
+    @rule(sizes=SIZES)
+    def lose_and_go_on_elsewhere(self, sizes: dict[str, int]) -> None:
+        self.lose()
+        self.capacity = replace(self.capacity, **sizes)
+        self.pipeline = PagedPipeline(self.capacity.page_tokens, self.capacity.reach_tokens)
+        self._take(self.scheduler.renew(self.capacity))
 
     @invariant()
     def the_books_are_right(self) -> None:
@@ -145,6 +156,8 @@ class SchedulerWorld(RuleBasedStateMachine):
             assert event.sequence not in self.ended, "told after the end"
             if isinstance(event, Ended):
                 self.ended[event.sequence] = event.reason
+            elif isinstance(event, Failed):
+                self.ended[event.sequence] = "failed"
             else:
                 self._take_token(event)
 
@@ -175,12 +188,15 @@ class SchedulerWorld(RuleBasedStateMachine):
         return len(self.requests[number].token_ids)
 
     def _check_answer(self, request: SequenceRequest, tokens: list[int], reason: str) -> None:
-        room = self.capacity.context_tokens - len(request.token_ids)
-        fitting = self.capacity.pages * self.capacity.page_tokens - len(request.token_ids) + 1
-        whole_window = self.capacity.pages >= self.capacity.sequence_pages
+        capacity = self.added_to[request.sequence]
+        room = capacity.context_tokens - len(request.token_ids)
+        fitting = capacity.pages * capacity.page_tokens - len(request.token_ids) + 1
+        whole_window = capacity.pages >= capacity.sequence_pages
         most = min(request.max_tokens or room, room, room if whole_window else fitting)
         whole = answer(request.token_ids, most, STOP_IDS)
-        if reason == "length" or (reason == "stop" and tokens and tokens[-1] in STOP_IDS):
+        if reason == "length" and request.max_tokens == 0:
+            assert tokens == whole[: len(tokens)] != [], "another pipeline may have had less room"
+        elif reason == "length" or (reason == "stop" and tokens and tokens[-1] in STOP_IDS):
             assert tokens == whole
         else:
             assert tokens == whole[: len(tokens)]

@@ -1,0 +1,278 @@
+"""One model for as long as it is wanted: its answers and the log of their tokens, over one pipeline after the other.
+
+Owns the tokenizer, the chat template, the engine with its scheduler, and the pipeline that there is. Loses a pipeline,
+plans again from the nodes there are then, and goes on. `coordinator.model_life` decides when to try and when to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from coordinator.answers import Stopwatch, answer_pieces, read_prompt
+from coordinator.concurrency import ended
+from coordinator.engine import STEP_DEADLINE_S, Engine
+from coordinator.model_life import GiveUp, ModelLife, ModelState, Recovery
+from coordinator.pipeline import OpenPipeline, pipeline
+from coordinator.plan_maker import MadePlan, Planner, Tell, untold
+from coordinator.ring import Ring
+from coordinator.scheduling.capacity import Capacity
+from coordinator.scheduling.scheduler import Scheduler
+from coordinator.stats.recorder import Recorder
+from coordinator.stats.route import Route
+from coordinator.text.model_text import ModelText, model_text
+from coordinator.verdict import Patience, Verdict
+from layerline.errors import (
+    DeadlineError,
+    LayerlineError,
+    NoCoordinatorError,
+    OverloadedError,
+    PromptTooLongError,
+    typed,
+)
+from layerline.models.card import ModelCard
+from layerline.plan import Plan, PlanRequest
+from layerline.reports import NodeProgress, Planned, PlanReport
+from layerline.requests import Finished, GenerateRequest, Piece
+from layerline.stats_report import StatsReport
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceBounds:
+    """How long a model in service waits for what, how often it comes back, and how many requests may wait in it."""
+
+    recovery: Recovery = field(default_factory=Recovery)
+    patience: Patience = field(default_factory=Patience)
+    step_deadline_s: float = STEP_DEADLINE_S
+    max_waiting: int = 256
+
+
+class ModelService:
+    """The model of `wanted`, from `begin` until it is given up or `leave` is called; `state` says how it stands.
+
+    `plan` is the one in effect, or was the last that was. Of `maker` it has its plans; `coordinator` is the name it
+    holds nodes under.
+    """
+
+    def __init__(
+        self,
+        wanted: PlanRequest,
+        maker: Planner,
+        *,
+        coordinator: str,
+        bounds: ServiceBounds,
+        open_pipeline: OpenPipeline = pipeline,
+    ) -> None:
+        self.wanted = wanted
+        self.plan: Plan | None = None
+        self._maker = maker
+        self._coordinator = coordinator
+        self._bounds = bounds
+        self._open_pipeline = open_pipeline
+        self._life = ModelLife(bounds.recovery, self._wake)
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._engine: Engine | None = None
+        self._text: ModelText | None = None
+        self._stop_ids: frozenset[int] = frozenset()
+
+    @property
+    def state(self) -> ModelState:
+        """How it stands, in the words of `coordinator.model_life`."""
+        return self._life.state
+
+    @property
+    def answers(self) -> bool:
+        """Whether requests are taken: from when it first served, also while a lost pipeline is being replaced."""
+        return self._engine is not None and self._engine.failed is None
+
+    def begin(self, tell: Tell) -> None:
+        """Begins to bring it up; `tell` hears of the first time."""
+        self._task = asyncio.create_task(self._live(tell))
+        self._task.add_done_callback(_fetch)
+
+    async def stands(self) -> None:
+        """Returns once it serves; raises the error that ended it."""
+        assert self._task is not None
+        while self.state != "serving":
+            changed = asyncio.create_task(self._changed.wait())
+            try:
+                await asyncio.wait((changed, self._task), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await ended(changed)
+            if self._task.done():
+                raise _ending() if self._task.cancelled() else typed(self._task.exception() or _ending())
+
+    async def gone(self) -> None:
+        """Returns once everything was given back."""
+        assert self._task is not None
+        await asyncio.wait((self._task,))
+
+    async def leave(self) -> None:
+        """Ends every answer and gives everything back."""
+        assert self._task is not None
+        await ended(self._task)
+
+    def stats(self) -> StatsReport | None:
+        """How the work goes; None before it first served."""
+        if self._engine is None:
+            return None
+        report = self._engine.stats()
+        if self.state == "serving":
+            return report
+        cause = self._life.cause.message if self._life.cause else "Why is not known yet."
+        return replace(report, diagnosis=(f"The pipeline is lost, and another one is being built. {cause}",))
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece | Finished, None]:
+        """The answers to a request, piece by piece; ending the iteration cancels them on every node."""
+        engine, text, plan = self._engine, self._text, self.plan
+        assert engine is not None
+        assert text is not None
+        assert plan is not None
+        stopwatch = Stopwatch()
+        try:
+            prompt = await read_prompt(request, text, context_tokens=plan.context_tokens, stop_ids=self._stop_ids)
+        except (OverloadedError, PromptTooLongError):
+            engine.count_refusal()
+            raise
+        async with (
+            engine.answer(prompt.sequence, forks=request.n) as answer,
+            aclosing(answer_pieces(answer, prompt, text.tokens, stopwatch, engine.stages)) as pieces,
+        ):
+            async for piece in pieces:
+                yield piece
+
+    async def _live(self, tell: Tell) -> None:
+        error: LayerlineError = _ending()
+        try:
+            self._life.plan()
+            made = await self._maker.plan(self.wanted, tell)
+            async with _text_of(made.card) as (self._text, reading):
+                self._stop_ids = frozenset(made.card.tokenizer.eos_ids)
+                await self._serve(made, reading, tell)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as failure:
+            error = typed(failure)
+            if error is not failure:
+                log.error("The model in service failed.", exc_info=failure)
+            raise error from None
+        finally:
+            self._leave(error)
+            self._life.end()
+
+    async def _serve(self, made: MadePlan, reading: asyncio.Task[None], tell: Tell) -> None:
+        """Has one pipeline after the other, until there is none to be had."""
+        try:
+            async with asyncio.timeout(None) as deadline:
+                while True:
+                    error = await self._over_one_pipeline(made, reading, deadline, tell)
+                    made = await self._made_again(made, error)
+                    tell = untold
+        except TimeoutError:
+            late = DeadlineError("The model was not back in time.", remedy="Look at the logs of the nodes.")
+            raise self._life.told(late) from None
+
+    async def _over_one_pipeline(
+        self, made: MadePlan, reading: asyncio.Task[None], deadline: asyncio.Timeout, tell: Tell
+    ) -> LayerlineError:
+        """Builds the pipeline of a plan and answers over it until it breaks; returns why it could not, or broke."""
+        verdict = Verdict(self._bounds.patience)
+        (planned,) = made.plan.pipelines
+        self._life.load()
+        tell(Planned(plan=PlanReport.of(made.plan)))
+
+        def progressed(node: str, done_bytes: int, total_bytes: int) -> None:
+            tell(NodeProgress(node=node, phase="load", done_bytes=done_bytes, total_bytes=total_bytes))
+
+        try:
+            async with self._open_pipeline(
+                planned, made.addresses, coordinator=self._coordinator, verdict=verdict, on_progress=progressed
+            ) as (bound, ring):
+                await reading
+                self._stand(replace(made.plan, pipelines=(bound,)), made.card)
+                deadline.reschedule(None)
+                return await self._broken(ring, verdict, deadline)
+        except LayerlineError as error:
+            return error
+
+    async def _broken(self, ring: Ring, verdict: Verdict, deadline: asyncio.Timeout) -> LayerlineError:
+        """Answers over `ring` until it breaks, and returns why it did."""
+        assert self._engine is not None
+        try:
+            await verdict.unless_broken(self._engine.drive(ring))
+        except LayerlineError:
+            self._engine.lose()
+            deadline.reschedule(self._life.lose(asyncio.get_running_loop().time(), worked=self._engine.worked))
+        except asyncio.CancelledError:
+            self._leave(_ending())  # before the pipeline is given back, which takes a while
+            raise
+        error = await verdict.reached()
+        self._engine.end_losers(error)
+        return error
+
+    def _stand(self, plan: Plan, card: ModelCard) -> None:
+        (bound,) = plan.pipelines
+        capacity = Capacity.of(
+            bound, plan.context_tokens, reach_tokens=card.spec.reach_tokens, max_waiting=self._bounds.max_waiting
+        )
+        route = Route.of(plan.model, bound, card.spec.hidden)
+        if self._engine:
+            self._engine.renew(capacity, route)
+        else:
+            scheduler, recorder = Scheduler(capacity), Recorder(route)
+            self._engine = Engine(scheduler, recorder, step_deadline_s=self._bounds.step_deadline_s)
+        self.plan = plan
+        self._life.serve(asyncio.get_running_loop().time())
+
+    async def _made_again(self, lost: MadePlan, error: LayerlineError) -> MadePlan:
+        """The plan that comes after `lost`, which `error` ended; raises the error that is to be told if none does."""
+        while True:
+            decision = self._life.fail(error, asyncio.get_running_loop().time())
+            if isinstance(decision, GiveUp):
+                raise decision.error
+            what = "It could not be built again." if decision.attempt > 1 else "The pipeline is lost."
+            log.warning("%s %s Attempt %d begins in %.0f s.", what, error, decision.attempt, decision.pause_s)
+            await asyncio.sleep(decision.pause_s)
+            self._life.plan()
+            try:
+                return await self._maker.plan_again(self.wanted, lost, untold, keep=decision.attempt == 1)
+            except LayerlineError as failure:
+                error = failure
+
+    def _leave(self, error: LayerlineError) -> None:
+        if self.state in ("leaving", "absent"):
+            return
+        if self._engine:
+            self._engine.fail(error)
+        self._life.leave(error.message)
+
+    def _wake(self) -> None:
+        """Wakes who waits for a change of state."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+@asynccontextmanager
+async def _text_of(card: ModelCard) -> AsyncIterator[tuple[ModelText, asyncio.Task[None]]]:
+    """The text side of a model, and its reading of the tokenizer, which must have ended before anything else."""
+    async with model_text(card.tokenizer, vocabulary=card.spec.vocabulary) as text:
+        reading = asyncio.create_task(text.read())
+        try:
+            yield text, reading
+        finally:
+            await ended(reading)
+
+
+def _ending() -> LayerlineError:
+    return NoCoordinatorError("The coordinator is ending.", remedy="Ask again once it is back.")
+
+
+def _fetch(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()  # whoever waits for it has it
