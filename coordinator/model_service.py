@@ -228,6 +228,7 @@ class ModelService:
             scheduler, recorder = Scheduler(capacity), Recorder(route)
             self._engine = Engine(scheduler, recorder, step_deadline_s=self._bounds.step_deadline_s)
         self.plan = plan
+        log.info("%s is served in epoch %d.", plan.model, bound.epoch)
         self._life.serve(asyncio.get_running_loop().time())
 
     async def _made_again(self, lost: MadePlan, error: LayerlineError) -> MadePlan:

@@ -16,6 +16,8 @@ SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 MOST_TOKENS = 64  # a wrong answer may go on for ever
 ANSWER_DEADLINE_S = 60.0
 BEGIN_DEADLINE_S = 40.0
+END_DEADLINE_S = 10.0
+LATE_CHARACTERS = 200  # that a stream may still bring after a loss
 
 
 def ask(machine: Machine, *options: str, text: str = QUESTION, model: str = MODEL) -> Finished:
@@ -38,6 +40,15 @@ def begin_long_answer(machine: Machine, *options: str) -> Process:
     prompt = machine.start(["layerline", "prompt", text, "--model", MODEL, "--max-tokens", "3000", *options])
     prompt.wait_for_output(r"\w+ \w+ \w+", deadline_s=BEGIN_DEADLINE_S)
     return prompt
+
+
+def assert_goes_on(prompt: Process) -> None:
+    """More of the answer comes than could have been on its way; then it is ended."""
+    written = len(prompt.stdout.text)
+    prompt.wait_for_output(rf"(?s).{{{written + LATE_CHARACTERS}}}", deadline_s=BEGIN_DEADLINE_S)
+    assert "Traceback" not in prompt.stderr.text
+    prompt.kill()
+    prompt.wait(deadline_s=END_DEADLINE_S)
 
 
 def nodes_seen(machine: Machine, *options: str) -> dict[str, dict[str, Any]]:

@@ -104,7 +104,7 @@ def test_two_who_ask_at_once_both_get_answers(cluster: TwoNodes, coordinator: Pr
 
 def test_it_brings_the_model_up_again_after_a_loss(cluster: TwoNodes, coordinator: Process) -> None:
     cluster.worker(cluster.b).kill()
-    coordinator.wait_for("brought up again(?s:.)*Ready:", deadline_s=READY_DEADLINE_S)
+    coordinator.wait_for("pipeline is lost(?s:.)*is served in epoch", deadline_s=READY_DEADLINE_S)
     assert answered(ask(cluster.a))["text"] == ANSWER
 
 
