@@ -55,7 +55,7 @@ class CountingStage:
         self._node = node
         self._echo = EchoStage(last=last)
 
-    async def run(self, frame: Frame) -> Frame | StepResult:
+    def run(self, frame: Frame) -> Frame | StepResult:
         if self._node.on_step:
             self._node.on_step(frame.step)
         if self._node.on_frame:
