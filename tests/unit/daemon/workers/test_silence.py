@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from node.daemon.workers.process_state import look_at
 from node.daemon.workers.silence import BUSY_SILENCE_S, LOOK_INTERVAL_S, ProcessLook, Silence
 
 BOUND_S = 5.0
+ASLEEP_DEADLINE_S = 10.0
 BUSY = [sys.executable, "-c", "while True: pass"]
 STOPPED = ProcessLook(stopped=True, active=False, cpu_s=1.0)
 ASLEEP = ProcessLook(stopped=False, active=False, cpu_s=1.0)
@@ -31,9 +33,10 @@ def seconds_until_frozen(silence: Silence, look: ProcessLook, passed_s: float = 
 
 
 def spoken() -> Silence:
+    """One whose processor time is known and that has spoken just now."""
     silence = Silence()
-    silence.heard()
     silence.looked(ASLEEP, LOOK_INTERVAL_S)
+    silence.heard()
     return silence
 
 
@@ -84,13 +87,21 @@ def test_time_in_which_the_daemon_itself_did_not_run_is_hardly_counted() -> None
     assert not any(silence.looked(ASLEEP, 30.0) for _ in range(7))
 
 
+def look_once_asleep(pid: int) -> ProcessLook | None:
+    """The look at a process that is about to sleep, which it may do late; the last look if it does not at all."""
+    deadline_s = time.monotonic() + ASLEEP_DEADLINE_S
+    while (look := look_at(pid)) and look.active and time.monotonic() < deadline_s:
+        os.sched_yield()
+    return look
+
+
 def test_a_stopped_process_is_told_from_a_sleeping_and_a_busy_one() -> None:
     sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
     with subprocess.Popen(sleep, stdout=subprocess.PIPE) as sleeping, subprocess.Popen(BUSY) as busy:
         try:
             assert sleeping.stdout is not None
             sleeping.stdout.readline()
-            asleep, active = look_at(sleeping.pid), look_at(busy.pid)
+            asleep, active = look_once_asleep(sleeping.pid), look_at(busy.pid)
             busy.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, busy.pid, os.WSTOPPED | os.WNOWAIT)
             stopped, without_proc = look_at(busy.pid), look_at(busy.pid, Path("/nowhere"))
