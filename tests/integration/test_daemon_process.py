@@ -200,10 +200,10 @@ async def test_the_node_is_the_same_after_a_restart(home: Path):
     assert ids[0] == ids[1]
 
 
-async def test_an_unknown_model_does_no_harm(home: Path):
+async def test_an_unknown_model_does_no_harm(home: Path) -> None:
     async with daemon(home) as node:
         address = await address_of(node)
         async with hold(address, node="kitchen", coordinator="desk", on_lost=lambda _: None) as session:
-            with pytest.raises(ModelNotFoundError, match="holds no models"):
+            with pytest.raises(ModelNotFoundError, match="does not exist: make it"):
                 await session.load(stage_spec(), lambda _done, _total: None)
         assert (await describe(address)).state == "ready"
