@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
 from layerline import AsyncClient
 from layerline.errors import LayerlineError, OverloadedError, PromptTooLongError, RequestError, StageFailedError
+from layerline.frames import StageTiming, StepResult
+from layerline.link import Receiver
 from tests.fakes.coordinators import settings_for, split
 from tests.fakes.driven_engine import driven
 from tests.fakes.echo_stage import EchoStage
@@ -30,12 +33,32 @@ DEADLINE_S = 20.0
 Rings = Callable[[list[EchoStage]], AbstractAsyncContextManager[Ring]]
 
 
-class Running:
-    """An engine at work, and what it said of a broken ring."""
+class HeardResults:
+    """Hands results on as they come, and keeps what the stages said of their time."""
 
-    def __init__(self, engine: Engine, broken: asyncio.Queue[LayerlineError]) -> None:
+    def __init__(self, results: Receiver[StepResult]) -> None:
+        self._results = results
+        self.timings: list[StageTiming] = []
+
+    async def receive(self) -> StepResult:
+        result = await self._results.receive()
+        self.timings += result.timings
+        return result
+
+    async def close(self) -> None:
+        await self._results.close()
+
+    def busy_s(self, stage: int) -> float:
+        return sum(timing.compute_us for timing in self.timings if timing.stage_index == stage) / 1e6
+
+
+class Running:
+    """An engine at work, what it said of a broken ring, and what it heard of the stages."""
+
+    def __init__(self, engine: Engine, broken: asyncio.Queue[LayerlineError], heard: HeardResults) -> None:
         self.engine = engine
         self.broken = broken
+        self.heard = heard
 
     async def ask(self, tokens: int, prompt_tokens: int = 5) -> None:
         """Asks for so many tokens, and waits for all of them."""
@@ -62,8 +85,10 @@ async def running(rings: Rings, *stages: EchoStage, max_waiting: int = 64) -> As
         max_waiting=max_waiting,
     )
     engine = Engine(Scheduler(capacity), Recorder(route(len(stages))))
-    async with asyncio.timeout(DEADLINE_S), rings(list(stages)) as ring, driven(engine, ring) as broken:
-        yield Running(engine, broken)
+    async with asyncio.timeout(DEADLINE_S), rings(list(stages)) as ring:
+        heard = HeardResults(ring.results)
+        async with driven(engine, replace(ring, results=heard)) as broken:
+            yield Running(engine, broken, heard)
 
 
 def stages(count: int, fails_at: int | None = None) -> list[EchoStage]:
@@ -83,7 +108,8 @@ async def test_what_was_done_is_in_the_books(rings: Rings, count: int) -> None:
     assert [link.frames for link in recent.links] == [recent.steps] * (count + 1)
     assert [link.payload_bytes for link in recent.links] == [160, *[4000] * (count - 1), 96]
     for stage in recent.stages:
-        assert stage.busy_s == pytest.approx(7e-6 * recent.steps)
+        assert stage.busy_s == pytest.approx(run.heard.busy_s(stage.stage))
+        assert stage.busy_s > 0.0
         assert stage.bubble_share == pytest.approx(1 - stage.busy_share)
         assert 0.0 < stage.waiting_share <= 1.0
     assert recent.working_s <= recent.period_s
