@@ -20,8 +20,23 @@ async def all_of(parts: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]:
 
 
 async def ended(task: asyncio.Task[Any]) -> None:
-    """Cancels `task` and waits for its end, whatever that is."""
+    """Cancels `task` and waits for its end, whatever that is; cancelled meanwhile, it waits all the same."""
     task.cancel()
-    await asyncio.wait((task,))
+    await outlasted(task)
+
+
+async def outlasted(task: asyncio.Task[Any]) -> None:
+    """Waits for the end of `task`, whatever that is. A cancellation of the caller is raised only then.
+
+    What gives something back must come to its end, also when a second one wants it given back meanwhile.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
     if not task.cancelled():
         task.exception()  # whoever wants it asks for it; nobody need be told that it was not fetched
+    if cancelled:
+        raise cancelled

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from coordinator.concurrency import ended, outlasted
 from coordinator.text.frames import Message, packed, receive_frame
 from layerline.errors import OverloadedError
 
@@ -49,10 +50,11 @@ class TextProcess:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._exchanging is not None:
-            self._exchanging.cancel()
-            await asyncio.wait([self._exchanging])
-        await self._end_child()
+        try:
+            if self._exchanging is not None:
+                await ended(self._exchanging)
+        finally:
+            await outlasted(asyncio.create_task(self._end_child()))
 
     async def ask(self, request: Message, *, deadline_s: float) -> Message:
         """The child's answer. OverLimitError if it gives none; OverloadedError if too many ask, or for too long.
