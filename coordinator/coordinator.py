@@ -21,6 +21,7 @@ from coordinator.plan_maker import PlanMaker, Tell, untold
 from coordinator.plan_match import does_for, other_model
 from coordinator.settings import CoordinatorSettings
 from layerline.errors import LayerlineError, NoCoordinatorError, RequestError
+from layerline.holding import HoldHello
 from layerline.models.names import same_name
 from layerline.plan import Plan, PlanRequest
 from layerline.reports import (
@@ -62,6 +63,7 @@ class Coordinator:
         self._bounds = bounds or ServiceBounds()
         self._wanted = wanted
         self._address = address
+        self._hello = HoldHello.of(settings.name)
         self._life = AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()  # that bring a model up
         self._preparing = asyncio.Lock()
@@ -72,7 +74,7 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as life:
             lookout = await life.enter_async_context(Browser()) if self._settings.mdns else NoMdns(loop.time())
-            self._finder = Finder(lookout, self._settings.nodes, describe, coordinator=self._settings.name)
+            self._finder = Finder(lookout, self._settings.nodes, describe, instance=self._hello.instance)
             self._life = life.pop_all()
         return self
 
@@ -231,7 +233,7 @@ class Coordinator:
 
     async def _begun(self, wanted: PlanRequest, tell: Tell) -> ModelService:
         """A new model service, which serves; ended with whoever waits for that."""
-        service = ModelService(wanted, self._maker, coordinator=self._settings.name, bounds=self._bounds)
+        service = ModelService(wanted, self._maker, hello=self._hello, bounds=self._bounds)
         service.begin(tell)
         try:
             await service.stands()

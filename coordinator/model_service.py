@@ -33,6 +33,7 @@ from layerline.errors import (
     PromptTooLongError,
     typed,
 )
+from layerline.holding import HoldHello
 from layerline.models.card import ModelCard
 from layerline.plan import Plan, PlanRequest
 from layerline.reports import NodeProgress, Planned, PlanReport
@@ -55,8 +56,8 @@ class ServiceBounds:
 class ModelService:
     """The model of `wanted`, from `begin` until it is given up or `leave` is called; `state` says how it stands.
 
-    `plan` is the one in effect, or was the last that was. Of `maker` it has its plans; `coordinator` is the name it
-    holds nodes under.
+    `plan` is the one in effect, or was the last that was. Of `maker` it has its plans; `hello` is what it holds
+    nodes with.
     """
 
     def __init__(
@@ -64,14 +65,14 @@ class ModelService:
         wanted: PlanRequest,
         maker: Planner,
         *,
-        coordinator: str,
+        hello: HoldHello,
         bounds: ServiceBounds,
         open_pipeline: OpenPipeline = pipeline,
     ) -> None:
         self.wanted = wanted
         self.plan: Plan | None = None
         self._maker = maker
-        self._coordinator = coordinator
+        self._hello = hello
         self._bounds = bounds
         self._open_pipeline = open_pipeline
         self._life = ModelLife(bounds.recovery, self._wake)
@@ -192,7 +193,7 @@ class ModelService:
 
         try:
             async with self._open_pipeline(
-                planned, made.addresses, coordinator=self._coordinator, verdict=verdict, on_progress=progressed
+                planned, made.addresses, hello=self._hello, verdict=verdict, on_progress=progressed
             ) as (bound, ring):
                 await reading
                 self._stand(replace(made.plan, pipelines=(bound,)), made.card)

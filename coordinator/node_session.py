@@ -37,7 +37,7 @@ from layerline.holding import (
     Load,
     Loaded,
     LoadProgress,
-    Peer,
+    Place,
     Unload,
     Unloaded,
     Welcome,
@@ -48,7 +48,6 @@ from layerline.rpc.channels import open_channel
 from layerline.rpc.convert import from_union, to_union
 from layerline.rpc.status import call_failure
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc
-from layerline.version import WIRE_VERSION
 
 WELCOME_DEADLINE_S = 6.0
 HEARTBEAT_INTERVAL_S = 1.0
@@ -77,8 +76,8 @@ class NodeSession:
         self._progress: dict[int, OnProgress] = {}
         self._lost: LayerlineError | None = None
 
-    async def load(self, spec: StageSpec, on_progress: OnProgress) -> Loaded:
-        """Has the node hold this stage; raises what the node says against it."""
+    async def load(self, stage: int, spec: StageSpec, on_progress: OnProgress) -> Loaded:
+        """Has the node hold this stage, under this number; raises what the node says against it."""
         number = next(self._numbers)
         deadline = asyncio.timeout(LOAD_SILENCE_DEADLINE_S)
 
@@ -91,35 +90,26 @@ class NodeSession:
         self._progress[number] = progressed
         try:
             async with deadline:
-                return await self._ask(Load(command=number, spec=spec), Loaded)
+                return await self._ask(Load(command=number, stage=stage, spec=spec), Loaded)
         except TimeoutError:
             raise self._late("load its layers", LOAD_SILENCE_DEADLINE_S) from None
         finally:
             del self._progress[number]
 
-    async def bind(
-        self, *, epoch: int, plan_key: bytes, stage_index: int, stage_count: int, following: Peer | None
-    ) -> str:
-        """Gives the loaded stage its place; the address at which it reached the next one."""
-        command = Bind(
-            command=next(self._numbers),
-            epoch=epoch,
-            plan_key=plan_key,
-            stage_index=stage_index,
-            stage_count=stage_count,
-            next=following,
-        )
+    async def bind(self, stage: int, place: Place) -> str:
+        """Gives a loaded stage its place; the address at which it reached the next one."""
+        command = Bind(command=next(self._numbers), stage=stage, place=place)
         try:
             async with asyncio.timeout(BIND_DEADLINE_S):
                 return (await self._ask(command, Bound)).next_address
         except TimeoutError:
             raise self._late("take its place in the plan", BIND_DEADLINE_S) from None
 
-    async def unload(self) -> None:
-        """Has the node free the stage."""
+    async def unload(self, stage: int) -> None:
+        """Has the node free a stage."""
         try:
             async with asyncio.timeout(UNLOAD_DEADLINE_S):
-                await self._ask(Unload(command=next(self._numbers)), Unloaded)
+                await self._ask(Unload(command=next(self._numbers), stage=stage), Unloaded)
         except TimeoutError:
             raise self._late("unload its layers", UNLOAD_DEADLINE_S) from None
 
@@ -225,12 +215,12 @@ class NodeSession:
 
 
 @asynccontextmanager
-async def hold(address: str, *, node: str, coordinator: str, on_lost: OnLost) -> AsyncIterator[NodeSession]:
+async def hold(address: str, *, node: str, hello: HoldHello, on_lost: OnLost) -> AsyncIterator[NodeSession]:
     """Holds the node at `address` for the time of the block; NodeHeldError if another coordinator does."""
     async with open_channel(address) as channel:
         call: HoldCall = node_pb2_grpc.NodeStub(channel).Hold()
         try:
-            welcome = await _greet(call, node, address, coordinator)
+            welcome = await _greet(call, node, address, hello)
             session = NodeSession(call, node=node, address=address, welcome=welcome, on_lost=on_lost)
             attending = asyncio.create_task(session.attend())
             try:
@@ -241,8 +231,7 @@ async def hold(address: str, *, node: str, coordinator: str, on_lost: OnLost) ->
             call.cancel()
 
 
-async def _greet(call: HoldCall, node: str, address: str, coordinator: str) -> Welcome:
-    hello = HoldHello(wire_version=WIRE_VERSION, coordinator=coordinator)
+async def _greet(call: HoldCall, node: str, address: str, hello: HoldHello) -> Welcome:
     try:
         async with asyncio.timeout(WELCOME_DEADLINE_S):
             await call.write(to_union(hello, node_pb2.HoldCommand))

@@ -21,7 +21,7 @@ from coordinator.verdict import Verdict
 from layerline.addresses import MAX_ADDRESSES, join_address, split_address
 from layerline.errors import LayerlineError
 from layerline.frames import PLAN_KEY_BYTES, Hello
-from layerline.holding import Loaded, Peer
+from layerline.holding import HoldHello, Loaded, Peer, Place
 from layerline.plan import PipelinePlan
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.version import WIRE_VERSION
@@ -39,7 +39,7 @@ class OpenPipeline(Protocol):
         planned: PipelinePlan,
         addresses: Mapping[str, Sequence[str]],
         *,
-        coordinator: str,
+        hello: HoldHello,
         verdict: Verdict,
         on_progress: OnProgress,
     ) -> AbstractAsyncContextManager[tuple[PipelinePlan, Ring]]:
@@ -51,7 +51,7 @@ async def pipeline(
     planned: PipelinePlan,
     addresses: Mapping[str, Sequence[str]],
     *,
-    coordinator: str,
+    hello: HoldHello,
     verdict: Verdict,
     on_progress: OnProgress,
 ) -> AsyncIterator[tuple[PipelinePlan, Ring]]:
@@ -62,7 +62,7 @@ async def pipeline(
     verdict if the stages do not come together.
     """
     async with AsyncExitStack() as held:
-        building = _built(held, planned, addresses, coordinator=coordinator, verdict=verdict, on_progress=on_progress)
+        building = _built(held, planned, addresses, hello=hello, verdict=verdict, on_progress=on_progress)
         try:
             built = await verdict.unless_broken(building)
         except LayerlineError:  # a neighbour that cannot be reached may be about to say why
@@ -75,73 +75,81 @@ async def _built(
     planned: PipelinePlan,
     addresses: Mapping[str, Sequence[str]],
     *,
-    coordinator: str,
+    hello: HoldHello,
     verdict: Verdict,
     on_progress: OnProgress,
 ) -> tuple[PipelinePlan, Ring]:
     sessions = await all_of(
-        held.enter_async_context(
-            hold(addresses[stage.node_id][0], node=stage.node, coordinator=coordinator, on_lost=verdict.hear)
-        )
+        held.enter_async_context(hold(addresses[stage.node_id][0], node=stage.node, hello=hello, on_lost=verdict.hear))
         for stage in planned.stages
     )
     held.push_async_callback(_end_silent_workers, sessions, verdict)
     bound = replace(planned, epoch=1 + max(session.welcome.last_epoch for session in sessions))
     loaded = await all_of(_load(bound, index, session, on_progress) for index, session in enumerate(sessions))
-    plan_key = secrets.token_bytes(PLAN_KEY_BYTES)
     peers = [
         Peer(node_id=stage.node_id, name=stage.node, addresses=_data_addresses(addresses[stage.node_id], answer))
         for stage, answer in zip(bound.stages, loaded, strict=True)
     ]
-    await _bind_backwards(sessions, peers, bound.epoch, plan_key)
-    return bound, await _dial(held, bound, peers, plan_key, coordinator, verdict)
+    places = _places(bound.epoch, peers)
+    await _bind_backwards(sessions, places)
+    return bound, await _dial(held, bound, peers, places, hello.coordinator, verdict)
 
 
 async def _end_silent_workers(sessions: Sequence[NodeSession], verdict: Verdict) -> None:
     """Ends the workers that went silent though their nodes still obey: nobody could adopt one that is frozen."""
-    for session in sessions:
+    for index, session in enumerate(sessions):
         if session.node in verdict.silent:
             with contextlib.suppress(LayerlineError, TimeoutError):
                 async with asyncio.timeout(END_SILENT_DEADLINE_S):
-                    await session.unload()
+                    await session.unload(_number(index))
 
 
 async def _load(pipeline: PipelinePlan, index: int, session: NodeSession, on_progress: OnProgress) -> Loaded:
     stage = pipeline.stages[index]
-    return await session.load(stage.spec, lambda done, total: on_progress(stage.node, done, total))
+    return await session.load(_number(index), stage.spec, lambda done, total: on_progress(stage.node, done, total))
 
 
-async def _bind_backwards(sessions: Sequence[NodeSession], peers: Sequence[Peer], epoch: int, plan_key: bytes) -> None:
+def _number(stage_index: int) -> int:
+    """What a stage is called on the hold of its node."""
+    return stage_index + 1
+
+
+def _places(epoch: int, peers: Sequence[Peer]) -> list[Place]:
+    plan_key = secrets.token_bytes(PLAN_KEY_BYTES)
+    return [
+        Place(epoch=epoch, plan_key=plan_key, stage_index=index, stage_count=len(peers), next=following)
+        for index, following in enumerate([*peers[1:], None])
+    ]
+
+
+async def _bind_backwards(sessions: Sequence[NodeSession], places: Sequence[Place]) -> None:
     # A stage dials the next one as it is bound, so that one must have its place already.
-    for index in reversed(range(len(sessions))):
-        following = peers[index + 1] if index + 1 < len(sessions) else None
-        await sessions[index].bind(
-            epoch=epoch, plan_key=plan_key, stage_index=index, stage_count=len(sessions), following=following
-        )
+    for index, session in reversed(list(enumerate(sessions))):
+        await session.bind(_number(index), places[index])
 
 
 async def _dial(
     held: AsyncExitStack,
     pipeline: PipelinePlan,
     peers: Sequence[Peer],
-    plan_key: bytes,
+    places: Sequence[Place],
     coordinator: str,
     verdict: Verdict,
 ) -> Ring:
-    def hello(stage_index: int) -> Hello:
+    def hello(place: Place) -> Hello:
         return Hello(
             wire_version=WIRE_VERSION,
-            epoch=pipeline.epoch,
-            plan_key=plan_key,
+            epoch=place.epoch,
+            plan_key=place.plan_key,
             model_digest=pipeline.stages[0].spec.digest,
-            stage_index=stage_index,
+            stage_index=place.stage_index,
             sender=coordinator,
         )
 
     first, last = peers[0], peers[-1]
-    results = await ResultReceiver.dial(last.addresses, hello(len(peers) - 1), node=last.name)
+    results = await ResultReceiver.dial(last.addresses, hello(places[-1]), node=last.name)
     held.push_async_callback(results.close)
-    frames = await FrameSender.dial(first.addresses, hello(0), node=first.name, on_broken=verdict.hear)
+    frames = await FrameSender.dial(first.addresses, hello(places[0]), node=first.name, on_broken=verdict.hear)
     held.push_async_callback(frames.close)
     nodes = tuple(peer.name for peer in peers)
     return Ring(epoch=pipeline.epoch, frames=frames, results=results, nodes=nodes)

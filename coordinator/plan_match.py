@@ -13,7 +13,8 @@ def does_for(plan: Plan, request: PlanRequest) -> bool:
     """Whether `plan` is what `request` asks for."""
     return (
         same_name(plan.model, request.model)
-        and plan.dtype == request.dtype
+        and request.dtype in ("", plan.dtype)
+        and request.weights in ("", plan.weights)
         and request.kv_dtype in ("", plan.kv_dtype)
         and request.context_tokens <= plan.context_tokens
         and request.takes([len(stage.spec.devices) for stage in plan.stages])

@@ -40,7 +40,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
     @unary_handler
     async def Plan(self, request: coordinator_pb2.PlanRequest, context: Any) -> coordinator_pb2.PlanReport:
         """Who would hold what."""
-        plan = await self._coordinator.plan(_plan_request(request))
+        plan = await self._coordinator.plan(from_message(PlanRequest, request))
         return to_message(PlanReport.of(plan), coordinator_pb2.PlanReport)
 
     @unary_handler
@@ -56,7 +56,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         self, request: coordinator_pb2.PlanRequest, context: Any
     ) -> AsyncGenerator[coordinator_pb2.PrepareEvent, None]:
         """Loads a model."""
-        async with aclosing(self._coordinator.prepare(_plan_request(request))) as events:
+        async with aclosing(self._coordinator.prepare(from_message(PlanRequest, request))) as events:
             async for event in events:
                 yield to_union(event, coordinator_pb2.PrepareEvent)
 
@@ -68,8 +68,3 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         async with aclosing(self._coordinator.generate(generate_from_message(request))) as events:
             async for event in events:
                 yield to_union(event, coordinator_pb2.GenerateEvent)
-
-
-def _plan_request(message: coordinator_pb2.PlanRequest) -> PlanRequest:
-    message.dtype = message.dtype or "bfloat16"
-    return from_message(PlanRequest, message)

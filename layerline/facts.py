@@ -62,10 +62,14 @@ class ModelListing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """The coordinator that a node obeys: its own name for itself, and the address the connection shows."""
+    """The coordinator that a node obeys: its own name for itself, and the address the connection shows.
+
+    `instance` is that of its hello, by which a coordinator knows its own holds whatever others are called.
+    """
 
     coordinator: str
     address: str
+    instance: str
 
     def __post_init__(self) -> None:
         require_name(self.coordinator, "name of a coordinator")

@@ -71,13 +71,29 @@ class Span:
     count: int
     pages: tuple[PageRun, ...]
     skipped_pages: int = 0  # how many of the sequence come before `pages`
-    sampling: Sampling | None = None  # set: draw a token from the last row
+    draws: int = 0  # after how many of the last rows a token is drawn, each by itself
+    sampling: Sampling | None = None  # how; set if any is drawn
 
     def __post_init__(self) -> None:
         require(self.start >= 0 and 0 < self.count <= MAX_ROWS, "span out of range")
         require(self.start + self.count <= MAX_POSITIONS, "span out of range")
         require(0 <= self.skipped_pages < MAX_POSITIONS, "skipped pages out of range")
         require(len(self.pages) > 0, "a span needs pages")
+        require(0 <= self.draws <= self.count, "a span draws after none, some or all of its rows")
+        require((self.draws > 0) == (self.sampling is not None), "a span that draws says how, and no other does")
+        # What the penalties count would differ from row to row.
+        alike = self.sampling is None or not self.sampling.penalised
+        require(self.draws <= 1 or alike, "a span with penalised tokens draws once")
+
+    @property
+    def end(self) -> int:
+        """The position after the last row."""
+        return self.start + self.count
+
+    @property
+    def drawn_positions(self) -> range:
+        """The positions of the tokens that are drawn."""
+        return range(self.end - self.draws + 1, self.end + 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,9 +151,13 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampledToken:
-    """The token drawn after the last row of a span; logits [vocabulary] float32 only if asked for."""
+    """A token drawn for a `position` of a sequence, after the row before it.
+
+    `logits` [vocabulary] float32 only if asked for.
+    """
 
     sequence: int
+    position: int
     token_id: int
     logits: TensorBytes | None = None
 

@@ -1,28 +1,45 @@
 """What a coordinator and the node it holds say to each other on the `Hold` stream.
 
-Commands carry a number that their answers repeat. `Heartbeat` goes both ways; the hold lasts as long as the
-stream.
+Commands carry a number that their answers repeat. `stage` is the coordinator's number for a stage, from 1 on, which
+stands for it as long as the hold. `Heartbeat` goes both ways; the hold lasts as long as the stream.
 """
 
 from __future__ import annotations
 
+import re
+import secrets
 from dataclasses import dataclass
 
 from layerline.checks import require, require_name
 from layerline.errors import LayerlineError
 from layerline.frames import MAX_EPOCH, PLAN_KEY_BYTES
 from layerline.plan import StageSpec
+from layerline.version import WIRE_VERSION
+
+_INSTANCE = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HoldHello:
-    """The first command on the stream."""
+    """The first command on the stream.
+
+    `coordinator` is a name for people. `instance` is 16 random hexadecimal digits that tell one process of a
+    coordinator from every other, whatever it is called.
+    """
 
     wire_version: int
     coordinator: str
+    instance: str
 
     def __post_init__(self) -> None:
         require_name(self.coordinator, "coordinator name")
+        is_instance = _INSTANCE.fullmatch(self.instance) is not None
+        require(is_instance, "the coordinator's instance is not 16 hexadecimal digits")
+
+    @classmethod
+    def of(cls, coordinator: str) -> HoldHello:
+        """The hello of a new instance, which that coordinator says to every node."""
+        return cls(wire_version=WIRE_VERSION, coordinator=coordinator, instance=secrets.token_hex(8))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +47,11 @@ class Load:
     """Have this stage in memory; answered by LoadProgress and then Loaded or Failed."""
 
     command: int
+    stage: int
     spec: StageSpec
+
+    def __post_init__(self) -> None:
+        require(self.stage > 0, "stages are numbered from 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +69,9 @@ class Peer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bind:
-    """Take this place in a plan and dial the next stage; answered by Bound or Failed."""
+class Place:
+    """A stage's place in a plan; `plan_key` is known to the members of this plan alone."""
 
-    command: int
     epoch: int
     plan_key: bytes
     stage_index: int
@@ -69,10 +89,20 @@ class Bind:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Bind:
+    """Have the stage take this place and dial the next one; answered by Bound or Failed."""
+
+    command: int
+    stage: int
+    place: Place
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Unload:
     """End the stage's worker; answered by Unloaded."""
 
     command: int
+    stage: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +136,7 @@ class Loaded:
     """The stage is in memory and its data port listens."""
 
     command: int
+    stage: int
     data_port: int
     weights_bytes: int
     kv_bytes: int
@@ -122,7 +153,7 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unloaded:
-    """Nothing is loaded any more."""
+    """The stage is not loaded any more."""
 
     command: int
 
@@ -137,8 +168,9 @@ class Failed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerLost:
-    """The loaded stage's worker is gone; the hold goes on with nothing loaded."""
+    """The stage's worker is gone, and the stage with it; the hold goes on."""
 
+    stage: int
     error: LayerlineError
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from layerline.checks import require, require_name, require_one_of
 
-DTYPES = ("bfloat16", "float32")
+DTYPES = ("bfloat16", "float32")  # of activations
+WEIGHTS = ("bfloat16", "float32")  # the forms that weights are held in
 KV_DTYPES = ("bfloat16", "float32", "int8")
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4}
 MAX_LAYERS = 1024
@@ -30,6 +31,7 @@ class StageSpec:
     page_tokens: int
     max_rows: int  # the most rows a step may have
     kv_dtype: str = ""  # what keys and values are held in; empty: as dtype
+    weights: str = ""  # what weights are held in; empty: as dtype
     shares: tuple[int, ...] = ()  # what the devices take, in proportion to each other; empty: all the same
 
     def __post_init__(self) -> None:
@@ -38,6 +40,7 @@ class StageSpec:
         require(0 <= self.first_layer <= self.last_layer < MAX_LAYERS, "layers are not a range")
         require_one_of(self.dtype, DTYPES, "dtype")
         require_one_of(self.kv_dtype, ("", *KV_DTYPES), "kv_dtype")
+        _require_weights(self.weights, self.dtype)
         require(0 < len(self.devices) <= MAX_DEVICES, f"a stage needs 1 to {MAX_DEVICES} devices")
         require(len(set(self.devices)) == len(self.devices), "a stage names a device twice")
         require(len(self.shares) in (0, len(self.devices)), "a stage needs a share for each device, or none")
@@ -50,6 +53,11 @@ class StageSpec:
     def held_kv_dtype(self) -> str:
         """What keys and values are held in."""
         return self.kv_dtype or self.dtype
+
+    @property
+    def held_weights(self) -> str:
+        """What weights are held in."""
+        return self.weights or self.dtype
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,28 +73,31 @@ class ManualStage:
 class PlanRequest:
     """What a user asks of the planner. `context_tokens` 0 lets it choose; empty `layers` likewise.
 
-    An empty `kv_dtype` is as `dtype`, or as it is where the model is in service. `tensor_parallel` is how many devices
-    of its node a stage is to span, 0 for the planner's choice; nodes with fewer give what they have, where the others
-    do not hold the model.
+    Of `dtype` (activations), `weights` and `kv_dtype` an empty one is "as it is": any will do where the model is in
+    service, and `resolved` says what it is where it is not. `tensor_parallel` is how many devices of its node a stage
+    is to span, 0 for the planner's choice; nodes with fewer give what they have, where the others do not hold the
+    model.
     """
 
     model: str
-    dtype: str = "bfloat16"
+    dtype: str = ""
     context_tokens: int = 0
     layers: tuple[ManualStage, ...] = ()
     kv_dtype: str = ""
+    weights: str = ""
     tensor_parallel: int = 0
 
     def __post_init__(self) -> None:
         require_name(self.model, "model name")
-        require_one_of(self.dtype, DTYPES, "dtype")
+        require_one_of(self.dtype, ("", *DTYPES), "dtype")
         require_one_of(self.kv_dtype, ("", *KV_DTYPES), "kv_dtype")
+        _require_weights(self.weights, self.dtype)
         require(0 <= self.tensor_parallel <= MAX_DEVICES, f"tensor_parallel must be 0 to {MAX_DEVICES}")
 
-    @property
-    def held_kv_dtype(self) -> str:
-        """What keys and values are to be held in."""
-        return self.kv_dtype or self.dtype
+    def resolved(self) -> PlanRequest:
+        """The same with `dtype`, `weights` and `kv_dtype` said, for a model that is to be loaded."""
+        dtype = self.dtype or (self.weights if self.weights in DTYPES else DTYPES[0])
+        return replace(self, dtype=dtype, weights=self.weights or dtype, kv_dtype=self.kv_dtype or dtype)
 
     def takes(self, degrees: Collection[int]) -> bool:
         """Whether stages that span so many devices each are what `tensor_parallel` asks for."""
@@ -160,6 +171,7 @@ class Plan:
     context_tokens: int  # the most positions one sequence may have
     pipelines: tuple[PipelinePlan, ...]
     kv_dtype: str
+    weights: str
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -171,3 +183,8 @@ class Plan:
     def stages(self) -> tuple[StagePlan, ...]:
         """The stages of all pipelines."""
         return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
+
+
+def _require_weights(weights: str, dtype: str) -> None:
+    require_one_of(weights, ("", *WEIGHTS), "weights")
+    require(not (weights and dtype) or weights == dtype, f"weights in {weights} cannot be computed with in {dtype}")

@@ -117,6 +117,7 @@ class PlanReport:
     pipelines: tuple[PipelineReport, ...]
     notes: tuple[str, ...]
     kv_dtype: str
+    weights: str
 
     @classmethod
     def of(cls, plan: Plan) -> PlanReport:
@@ -130,6 +131,7 @@ class PlanReport:
             pipelines=tuple(map(PipelineReport.of, plan.pipelines)),
             notes=plan.notes,
             kv_dtype=plan.kv_dtype,
+            weights=plan.weights,
         )
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, Self
 import msgpack
 
 from layerline.errors import LayerlineError, error_from_code
-from layerline.holding import Peer
+from layerline.holding import Peer, Place
 from layerline.plan import StageSpec
 
 LENGTH_BYTES = 4
@@ -39,17 +39,6 @@ class Start:
     threads: int = 1
     shared: int | None = None  # descriptor of what the ranks have in common; None for one alone
     lines: tuple[int, ...] = ()  # descriptors of sockets: of rank 0 to each other in turn, of another to rank 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Take this place in a plan (the fields of `layerline.holding.Bind`) and dial the next stage."""
-
-    epoch: int
-    plan_key: bytes
-    stage_index: int
-    stage_count: int
-    next: Peer | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +104,7 @@ class Failed(_Told):
     """The stage cannot go on, because of this rank or as far as it can see; it ends now."""
 
 
-ToWorker = Start | Place | Vacate
+ToWorker = Start | Place | Vacate  # a `Place` is to be taken, and the next stage dialled
 FromWorker = Alive | Progress | Started | Placed | Refused | Failed
 _KINDS: dict[str, type] = {noun.__name__: noun for union in (ToWorker, FromWorker) for noun in typing.get_args(union)}
 

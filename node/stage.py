@@ -26,7 +26,7 @@ from node.model.admission import check_frame
 from node.model.attention.backend import PagedAttention
 from node.model.attention.run_attention import RunAttention
 from node.model.decoder import Decoder
-from node.model.drawing import Drawing
+from node.model.drawing import Draw, Drawing
 from node.model.linear.tensor_source import Progress
 from node.model.parallel import joined
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
@@ -143,18 +143,18 @@ class Stage:
         """What was drawn. A sequence has failed if any of its rows is not numbers, even if no token is wanted yet:
         what was written to its pages must not be read by others."""
         drawn = self._sample(frame, x_TC)
-        wanted = {span.sequence for span in frame.spans if span.sampling}
-        failed = _not_numbers(frame, x_TC) | (wanted - {token.sequence for token in drawn})
+        wanted = {(span.sequence, position) for span in frame.spans for position in span.drawn_positions}
+        missing = wanted - {(token.sequence, token.position) for token in drawn}
+        failed = _not_numbers(frame, x_TC) | {sequence for sequence, _ in missing}
         sampled = tuple(token for token in drawn if token.sequence not in failed)
         return StepResult(epoch=frame.epoch, step=frame.step, sampled=sampled, failed=tuple(sorted(failed)))
 
     def _sample(self, frame: Frame, x_TC: Tensor) -> list[SampledToken]:
-        """Draws after the last row of each span that asks for it; logits of other rows are never computed."""
-        ends = itertools.accumulate(span.count for span in frame.spans)
-        wanted = [(end - 1, span) for end, span in zip(ends, frame.spans, strict=True) if span.sampling]
+        """Draws after the last rows of the spans that ask for it; logits of other rows are never computed."""
+        wanted = _wanted_draws(frame)
         blocks = (wanted[first : first + LOGITS_ROWS] for first in range(0, len(wanted), LOGITS_ROWS))
         return self._drawing.after(
-            (self._decoder.logits(x_TC[[row for row, _ in block]]), [span for _, span in block]) for block in blocks
+            (self._decoder.logits(x_TC[[row for row, _ in block]]), [draw for _, draw in block]) for block in blocks
         )
 
 
@@ -165,6 +165,16 @@ def _not_numbers(frame: Frame, x_TC: Tensor) -> set[int]:
         return set()
     of_spans = torch.split(finite_T, [span.count for span in frame.spans])
     return {span.sequence for span, rows in zip(frame.spans, of_spans, strict=True) if not bool(rows.all())}
+
+
+def _wanted_draws(frame: Frame) -> list[tuple[int, Draw]]:
+    """The rows after which a token is drawn, each with what is wanted there."""
+    wanted: list[tuple[int, Draw]] = []
+    for end, span in zip(itertools.accumulate(span.count for span in frame.spans), frame.spans, strict=True):
+        if span.sampling:
+            draws = (Draw(sequence=span.sequence, position=p, sampling=span.sampling) for p in span.drawn_positions)
+            wanted += zip(range(end - span.draws, end), draws, strict=True)
+    return wanted
 
 
 def _check_spec(card: ModelCard, spec: StageSpec) -> None:

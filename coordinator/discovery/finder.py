@@ -40,13 +40,13 @@ OnStarting = Callable[[Sequence[str]], None]
 
 
 class Finder:
-    """Searches with one lookout, and the addresses given by hand; `coordinator` is this coordinator's own name."""
+    """Searches with one lookout, and the addresses given by hand; `instance` is this coordinator's own."""
 
-    def __init__(self, lookout: Lookout, by_hand: Sequence[str], describe: Describe, *, coordinator: str) -> None:
+    def __init__(self, lookout: Lookout, by_hand: Sequence[str], describe: Describe, *, instance: str) -> None:
         self._lookout = lookout
         self._by_hand = tuple(Lead.by_hand(address) for address in checked_addresses(by_hand))
         self._describe = describe
-        self._coordinator = coordinator
+        self._instance = instance
         self._cluster = Cluster()
         self._adverts: dict[str, Advert] = {}
         self._changed = asyncio.Event()
@@ -110,7 +110,7 @@ class Finder:
         return NoNodesError(" ".join(sentences), remedy=HOW_TO_START)
 
     def _members(self, search: Search) -> tuple[Member, ...]:
-        return members(self._cluster, since_s=search.began_s, coordinator=self._coordinator)
+        return members(self._cluster, since_s=search.began_s, instance=self._instance)
 
     def _note(self, *events: Event) -> None:
         """These happened."""

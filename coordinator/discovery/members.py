@@ -40,12 +40,10 @@ class Member:
         return NodeReport(name=self.name, address=self.address, unusable=self.unusable, facts=self.facts)
 
 
-def members(
-    cluster: Cluster, *, since_s: float, coordinator: str, wire_version: int = WIRE_VERSION
-) -> tuple[Member, ...]:
+def members(cluster: Cluster, *, since_s: float, instance: str, wire_version: int = WIRE_VERSION) -> tuple[Member, ...]:
     """Every node of which something was heard since that moment, or that was asked and did not answer, by name.
 
-    Leads to the same node are one member. `coordinator` is the name of the one that asks: what it holds it can use.
+    Leads to the same node are one member. `instance` is that of the coordinator that asks: what it holds it can use.
     """
     answers = [(known, answer) for known in cluster.known.values() if (answer := known.answered_since(since_s))]
     ids = {answer.facts.node_id for _, answer in answers}
@@ -57,7 +55,7 @@ def members(
     by_id: dict[str, list[tuple[Known, Answered]]] = defaultdict(list)
     for known, answer in answers:
         by_id[answer.facts.node_id].append((known, answer))
-    found = [member for same_id in by_id.values() for member in _of_one_id(same_id, coordinator, wire_version)]
+    found = [member for same_id in by_id.values() for member in _of_one_id(same_id, instance, wire_version)]
     return tuple(sorted([*found, *_told(silent)], key=lambda member: (member.name, member.address)))
 
 
@@ -66,14 +64,14 @@ def unusable_notes(found: Iterable[Member]) -> tuple[str, ...]:
     return tuple(f"{member.name} cannot be used: {member.unusable}." for member in found if member.unusable)
 
 
-def _of_one_id(answers: Sequence[tuple[Known, Answered]], coordinator: str, wire_version: int) -> list[Member]:
+def _of_one_id(answers: Sequence[tuple[Known, Answered]], instance: str, wire_version: int) -> list[Member]:
     """One member for each daemon that has the id; it should be one."""
     daemons: dict[frozenset[str], tuple[Known, Answered]] = {}
     for known, answer in answers:
         daemons.setdefault(frozenset(answer.facts.addresses), (known, answer))
     if len(daemons) == 1:
         return [
-            _member(known, answer, _why_unusable(answer.facts, coordinator, wire_version))
+            _member(known, answer, _why_unusable(answer.facts, instance, wire_version))
             for known, answer in daemons.values()
         ]
     places = " and ".join(f"{answer.facts.name} at {answer.address}" for _, answer in daemons.values())
@@ -81,7 +79,7 @@ def _of_one_id(answers: Sequence[tuple[Known, Answered]], coordinator: str, wire
     return [_member(known, answer, why) for known, answer in daemons.values()]
 
 
-def _why_unusable(facts: NodeFacts, coordinator: str, wire_version: int) -> str:
+def _why_unusable(facts: NodeFacts, instance: str, wire_version: int) -> str:
     holder = facts.held_by
     if facts.wire_version != wire_version:
         return _other_version(facts.wire_version, wire_version)
@@ -89,7 +87,7 @@ def _why_unusable(facts: NodeFacts, coordinator: str, wire_version: int) -> str:
         return "it is shutting down"
     if facts.state == "starting":
         return "it is starting and still measures its devices; try again in a few seconds"
-    if holder is not None and holder.coordinator != coordinator:
+    if holder is not None and holder.instance != instance:
         return f"it is held by the coordinator {holder.coordinator} at {holder.address}"
     return ""
 

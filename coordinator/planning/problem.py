@@ -37,7 +37,7 @@ class Problem:
     ) -> Problem:
         """The problem with the nodes by name and id, so that equal worlds give equal plans."""
         ordered = tuple(sorted(nodes, key=lambda node: (node.name, node.node_id)))
-        return cls(card=card, request=request, nodes=ordered, notes=tuple(notes))
+        return cls(card=card, request=request.resolved(), nodes=ordered, notes=tuple(notes))
 
     @property
     def spec(self) -> ModelSpec:
@@ -47,7 +47,7 @@ class Problem:
     @cached_property
     def footprint(self) -> Footprint:
         """The memory of the model's stages as they are to be held."""
-        sizes = ModelSizes.of(self.card, dtype=self.request.dtype, kv_dtype=self.request.held_kv_dtype)
+        sizes = ModelSizes.of(self.card, dtype=self.request.dtype, kv_dtype=self.request.kv_dtype)
         return Footprint(sizes, rows_of_a_step(self.spec, self.request.dtype))
 
     @cached_property

@@ -38,7 +38,8 @@ def stage_specs(decision: Decision) -> list[StageSpec]:
             pages=pages,
             page_tokens=PAGE_TOKENS,
             max_rows=problem.footprint.max_rows,
-            kv_dtype=problem.request.held_kv_dtype,
+            kv_dtype=problem.request.kv_dtype,
+            weights=problem.request.weights,
         )
         for assignment in decision.assignments
     ]
@@ -67,7 +68,8 @@ def plan_of_stages(problem: Problem, context_tokens: int, stages: Sequence[Stage
         model=problem.card.name,
         digest=problem.card.digest,
         dtype=problem.request.dtype,
-        kv_dtype=problem.request.held_kv_dtype,
+        kv_dtype=problem.request.kv_dtype,
+        weights=problem.request.weights,
         layers=problem.spec.layers,
         context_tokens=context_tokens,
         pipelines=(PipelinePlan(stages=tuple(stages)),),

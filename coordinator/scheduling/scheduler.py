@@ -133,7 +133,7 @@ class Scheduler:
             elif sequence.failed:
                 events.append(self._fail(sequence))
             elif span.sampling is not None:
-                events += self._accept(sequence, sampled[sequence.id])
+                events += self._accept(sequence, sampled[sequence.id, span.end])
             self._settle(sequence)
         return tuple(events)
 

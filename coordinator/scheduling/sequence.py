@@ -158,6 +158,7 @@ class Sequence:
             count=rows,
             pages=first_pages(self.pages, pages - self.skipped_pages),
             skipped_pages=self.skipped_pages,
+            draws=int(ends_log),
             sampling=self._sampling() if ends_log else None,
         )
         return span, self.tokens[start:end]

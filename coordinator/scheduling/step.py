@@ -26,23 +26,23 @@ class Step:
         """Rows of prompts, and of logs that are computed again."""
         return len(self.token_ids) - self.decode_rows
 
-    def sampled_sequences(self) -> frozenset[int]:
-        """The sequences that a token is to be drawn for."""
-        return frozenset(span.sequence for span in self.spans if span.sampling is not None)
+    def drawn_positions(self) -> frozenset[tuple[int, int]]:
+        """The sequences and positions that a token is to be drawn for."""
+        return frozenset((span.sequence, position) for span in self.spans for position in span.drawn_positions)
 
-    def tokens_of(self, result: StepResult) -> dict[int, int]:
-        """The token drawn for each sequence that has not failed; ProtocolError if `result` is not this step's."""
+    def tokens_of(self, result: StepResult) -> dict[tuple[int, int], int]:
+        """The token drawn for each position of sequences that have not failed; ProtocolError if not of this step."""
         if result.step != self.number:
             raise ProtocolError(f"The last stage returned step {result.step}; the step due is {self.number}.")
-        sampled = {token.sequence: token.token_id for token in result.sampled}
+        sampled = {(token.sequence, token.position): token.token_id for token in result.sampled}
         failed = frozenset(result.failed)
         if not failed <= {span.sequence for span in self.spans}:
             raise ProtocolError(f"The last stage says that sequences failed which are not in step {result.step}.")
-        wanted = self.sampled_sequences() - failed
+        wanted = {(sequence, position) for sequence, position in self.drawn_positions() if sequence not in failed}
         if len(sampled) != len(result.sampled) or sampled.keys() != wanted:
-            returned = sorted(token.sequence for token in result.sampled)
+            returned = sorted((token.sequence, token.position) for token in result.sampled)
             raise ProtocolError(
-                f"The last stage returned tokens of the sequences {returned} in step {result.step}; "
+                f"The last stage returned tokens of the sequences and positions {returned} in step {result.step}; "
                 f"wanted were {sorted(wanted)}."
             )
         return sampled

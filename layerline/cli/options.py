@@ -108,14 +108,14 @@ def placement_options() -> list[click.Parameter]:
         click.Option(
             ["--dtype"],
             type=click.Choice(DTYPES),
-            default=DTYPES[0],
-            show_default=True,
-            help="What weights are held in: 2 or 4 bytes each.",
+            help="What is computed in, and weights are held in: 2 or 4 bytes each. [default: as it is where the "
+            "model is in service, else bfloat16]",
         ),
         click.Option(
             ["--kv-dtype"],
             type=click.Choice(KV_DTYPES),
-            help="What keys and values are held in; int8 takes half the memory of bfloat16. [default: as --dtype]",
+            help="What keys and values are held in; int8 takes half the memory of bfloat16. [default: as it is where "
+            "the model is in service, else as --dtype]",
         ),
         click.Option(
             ["--context", "context_tokens"],
@@ -230,7 +230,7 @@ def plan_request_of(model: str, given: Mapping[str, Any]) -> PlanRequest:
     try:
         return PlanRequest(
             model=model,
-            dtype=given["dtype"],
+            dtype=given["dtype"] or "",
             kv_dtype=given["kv_dtype"] or "",
             context_tokens=given["context_tokens"],
             layers=given["layers"],

@@ -84,6 +84,7 @@ def result_to_message(result: StepResult) -> ring_pb2.StepResult:
         sampled=[
             ring_pb2.SampledToken(
                 sequence=token.sequence,
+                position=token.position,
                 token_id=token.token_id,
                 logits=_tensor_to_message(token.logits) if token.logits else None,
             )
@@ -103,6 +104,7 @@ def result_from_message(message: ring_pb2.StepResult) -> StepResult:
             sampled=tuple(
                 SampledToken(
                     sequence=token.sequence,
+                    position=token.position,
                     token_id=token.token_id,
                     logits=_tensor_from_message(token.logits) if token.HasField("logits") else None,
                 )
@@ -122,6 +124,7 @@ def _span_to_message(span: Span) -> ring_pb2.Span:
         count=span.count,
         pages=[ring_pb2.PageRun(first=run.first, count=run.count) for run in span.pages],
         skipped_pages=span.skipped_pages,
+        draws=span.draws,
         sampling=_sampling_to_message(span.sampling) if span.sampling else None,
     )
 
@@ -133,6 +136,7 @@ def _span_from_message(message: ring_pb2.Span) -> Span:
         count=message.count,
         pages=tuple(PageRun(first=run.first, count=run.count) for run in message.pages),
         skipped_pages=message.skipped_pages,
+        draws=message.draws,
         sampling=_sampling_from_message(message.sampling) if message.HasField("sampling") else None,
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerline.frames import SampledToken, Sampling, Span
+from layerline.frames import SampledToken, Sampling
 from node.model.sampler import draw
 from node.model.tensors import bytes_from_tensor
 from node.ranks.group import RankGroup
@@ -28,6 +28,15 @@ class _Candidates:
     ids: Tensor | None = None  # of the candidates; None: they are the vocabulary
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draw:
+    """A token that is wanted: of which sequence, for which position, and how."""
+
+    sequence: int
+    position: int
+    sampling: Sampling
+
+
 class Drawing:
     """Draws for the ranks of `group`; this one has the logits of the tokens from `first_id` on."""
 
@@ -35,23 +44,23 @@ class Drawing:
         self._first_id = first_id
         self._group = group
 
-    def after(self, blocks: Iterable[tuple[Tensor, Sequence[Span]]]) -> list[SampledToken]:
-        """The tokens after the rows of blocks of (this rank's logits [N, V], a span that asks for each); in order.
+    def after(self, blocks: Iterable[tuple[Tensor, Sequence[Draw]]]) -> list[SampledToken]:
+        """The tokens after the rows of blocks of (this rank's logits [N, V], what is wanted of each); in order.
 
         To be called on every rank; only rank 0 gets any. There is none after a row whose logits are not numbers.
         """
         drawn: list[SampledToken | None] = []
-        for logits_NV, spans in blocks:
-            candidates = self._candidates(logits_NV, spans)
-            drawn.extend(_drawn(row, span) for row, span in zip(candidates, spans, strict=False))
+        for logits_NV, draws in blocks:
+            candidates = self._candidates(logits_NV, draws)
+            drawn.extend(_drawn(row, wanted) for row, wanted in zip(candidates, draws, strict=False))
         return [token for token in drawn if token is not None]
 
-    def _candidates(self, logits_NV: Tensor, spans: Sequence[Span]) -> list[_Candidates]:
+    def _candidates(self, logits_NV: Tensor, draws: Sequence[Draw]) -> list[_Candidates]:
         """Those of each row; none on other ranks than 0."""
         if self._group.count == 1:
             return [_Candidates(logits=logits_V) for logits_V in logits_NV.cpu()]
-        greedy = [row for row, span in enumerate(spans) if _likeliest_will_do(span.sampling)]
-        others = [row for row, span in enumerate(spans) if not _likeliest_will_do(span.sampling)]
+        greedy = [row for row, wanted in enumerate(draws) if _likeliest_will_do(wanted.sampling)]
+        others = [row for row, wanted in enumerate(draws) if not _likeliest_will_do(wanted.sampling)]
         candidates = self._likeliest(logits_NV[greedy]) if greedy else []
         candidates += self._all(logits_NV[others]) if others else []
         by_row = dict(zip([*greedy, *others], candidates, strict=False))
@@ -71,18 +80,16 @@ class Drawing:
         return [] if parts is None else [_Candidates(logits=row) for row in torch.cat(parts, dim=1).cpu()]
 
 
-def _likeliest_will_do(sampling: Sampling | None) -> bool:
-    assert sampling is not None, "only spans that ask for a token come here"
+def _likeliest_will_do(sampling: Sampling) -> bool:
     changed = sampling.repetition_penalty != 1.0 and bool(sampling.penalised)
     return sampling.temperature == 0.0 and not changed and not sampling.return_logits
 
 
-def _drawn(candidates: _Candidates, span: Span) -> SampledToken | None:
-    assert span.sampling is not None, "only spans that ask for a token come here"
+def _drawn(candidates: _Candidates, wanted: Draw) -> SampledToken | None:
     logits = candidates.logits.float()
-    place = draw(logits.numpy(), span.sampling, span.start + span.count)
+    place = draw(logits.numpy(), wanted.sampling, wanted.position)
     if place is None:
         return None
     token_id = place if candidates.ids is None else int(candidates.ids[place])
-    returned = bytes_from_tensor(logits) if span.sampling.return_logits else None
-    return SampledToken(sequence=span.sequence, token_id=token_id, logits=returned)
+    returned = bytes_from_tensor(logits) if wanted.sampling.return_logits else None
+    return SampledToken(sequence=wanted.sequence, position=wanted.position, token_id=token_id, logits=returned)

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import NoReturn, cast
 
 from layerline.errors import LayerlineError, ProtocolError
+from layerline.holding import Place
 from layerline.printable import log_to_standard_error
 from layerline.rpc.channels import make_server
 from layerline.rpc.v1 import ring_pb2_grpc
@@ -106,7 +107,7 @@ def _refuse(command: pipe.ToWorker) -> None:
 
 async def _obey(channel: DaemonPipe, service: RingService, command: pipe.ToWorker) -> None:
     try:
-        if isinstance(command, pipe.Place):
+        if isinstance(command, Place):
             channel.write(pipe.Placed(next_address=await service.take_place(command)))
         elif isinstance(command, pipe.Vacate):
             await service.vacate()

@@ -23,6 +23,7 @@ from layerline.errors import (
     WireVersionError,
 )
 from layerline.frames import Hello, StepResult
+from layerline.holding import Place
 from layerline.rpc.callers import Callers
 from layerline.rpc.convert_frames import frame_from_message, hello_from_message, result_to_message
 from layerline.rpc.links import FrameSender
@@ -30,7 +31,6 @@ from layerline.rpc.status import detail_from_error, unary_handler
 from layerline.rpc.v1 import ring_pb2
 from layerline.rpc.writing import write_whole
 from layerline.version import WIRE_VERSION
-from node.pipe import Place
 from node.worker.ring_stage import RingStage
 from node.worker.stage_compute import StageCompute
 

@@ -48,7 +48,9 @@ class SleepingStage:
         if not self._is_last:
             return frame
         sampled = tuple(
-            SampledToken(sequence=span.sequence, token_id=TOKEN) for span in frame.spans if span.sampling is not None
+            SampledToken(sequence=span.sequence, position=position, token_id=TOKEN)
+            for span in frame.spans
+            for position in span.drawn_positions
         )
         return StepResult(epoch=frame.epoch, step=frame.step, sampled=sampled)
 

@@ -66,7 +66,9 @@ class StageTimer:
 
 def _span(start: int, count: int, *, last: bool = True) -> Span:
     pages = (PageRun(first=0, count=-(-(start + count) // PAGE_TOKENS)),)
-    return Span(sequence=1, start=start, count=count, pages=pages, sampling=Sampling() if last else None)
+    return Span(
+        sequence=1, start=start, count=count, pages=pages, draws=int(last), sampling=Sampling() if last else None
+    )
 
 
 def _batch(streams: int) -> list[Span]:
@@ -78,6 +80,7 @@ def _batch(streams: int) -> list[Span]:
             start=context - 1,
             count=1,
             pages=(PageRun(first=SEQUENCE_PAGES * stream, count=SEQUENCE_PAGES),),
+            draws=1,
             sampling=Sampling(),
         )
         for stream, context in enumerate(contexts)

@@ -23,6 +23,7 @@ from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
 from layerline.errors import NodeLostError, PlanDoesNotFitError, StageFailedError
 from layerline.frames import Sampling
+from layerline.holding import HoldHello
 from layerline.plan import PlanRequest
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
 from tests.fakes.memory_pipelines import LosableStage, MemoryPipelines, Planned
@@ -53,7 +54,7 @@ def expected(model: StoredModel) -> dict[str, list[Completion]]:
 @asynccontextmanager
 async def service_of(pipelines: MemoryPipelines) -> AsyncIterator[ModelService]:
     service = ModelService(
-        PlanRequest(model="tiny"), pipelines, coordinator="test", bounds=BOUNDS, open_pipeline=pipelines.open
+        PlanRequest(model="tiny"), pipelines, hello=HoldHello.of("test"), bounds=BOUNDS, open_pipeline=pipelines.open
     )
     service.begin(lambda _: None)
     try:

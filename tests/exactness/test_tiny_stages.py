@@ -116,6 +116,24 @@ def test_sequences_in_one_batch_on_scattered_pages(case: Case, seed: int) -> Non
             assert_close(logits_of(drawn), expected)
 
 
+def test_several_tokens_are_drawn_of_one_span_each_as_if_it_were_the_only_one(case: Case) -> None:
+    sampling = Sampling(temperature=1.0, seed=3, return_logits=True)
+    for stages in stage_counts(case):
+        chain, other = case.model.chain(stages), case.model.chain(stages)
+        alone = [
+            chain.step(Rows(token_ids=[token_id], start=start, sampling=sampling))[0]
+            for start, token_id in enumerate(PROMPT)
+        ]
+        silent = Rows(token_ids=PROMPT[:4], pages=pages_of([0, 1]), sequence=2, sampling=None)
+        several = Rows(token_ids=PROMPT, pages=pages_of([60, 61, 62]), draws=5, sampling=sampling)
+        drawn = other.step(silent, several)
+        assert [(each.sequence, each.position, each.token_id) for each in drawn] == [
+            (1, position, alone[position - 1].token_id) for position in range(len(PROMPT) - 4, len(PROMPT) + 1)
+        ]
+        for each in drawn:
+            assert_close(logits_of(each), case.expected[each.position - 1])
+
+
 def test_only_the_rows_asked_for_are_drawn(case_of: functools.partial[Case]) -> None:
     chain = case_of("llama").model.chain(2)
     silent = Rows(token_ids=PROMPT, pages=pages_of([0, 1, 2]), sequence=1, sampling=None)

@@ -26,7 +26,7 @@ def step(number: int, *, prompt_rows: int = 0, sequences: Sequence[int] = (1,)) 
     """A step with one decode row of each of `sequences`, or with rows of a prompt of the only one."""
     rows = prompt_rows or 1
     spans = tuple(
-        Span(sequence=sequence, start=0, count=rows, pages=(PageRun(first=0, count=1),), sampling=Sampling())
+        Span(sequence=sequence, start=0, count=rows, pages=(PageRun(first=0, count=1),), draws=1, sampling=Sampling())
         for sequence in sequences
     )
     decode_rows = 0 if prompt_rows else len(sequences)
@@ -64,7 +64,7 @@ class BookedPipeline:
                     stage_index=stage, compute_us=round(1e6 * compute_s), waited_us=round(1e6 * waited_s), sending_us=0
                 )
             )
-        sampled = tuple(SampledToken(sequence=span.sequence, token_id=1) for span in sent.spans)
+        sampled = tuple(SampledToken(sequence=span.sequence, position=span.end, token_id=1) for span in sent.spans)
         result = StepResult(epoch=1, step=sent.number, sampled=sampled, timings=tuple(timings))
         self._returning.append((time_s + self._hop_s[-1], result))
 

@@ -92,6 +92,7 @@ PLAN = PlanReport(
     digest="d1",
     dtype="bfloat16",
     kv_dtype="bfloat16",
+    weights="bfloat16",
     layers=30,
     context_tokens=2048,
     pipelines=(PipelineReport(stages=(stage_report("attic", 0, 14), stage_report("cellar", 15, 29))),),

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from layerline.errors import LayerlineError
 from layerline.facts import DeviceFacts
-from layerline.holding import Bind, Peer
+from layerline.holding import Bind, Peer, Place
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 from node.daemon.stages.keeper import KeeperSettings, Models, OnLost, SpawnWorker, StageKeeper
 from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.daemon.workers.group import WorkerGroup
-from node.pipe import Place, Placed, Start, Started
+from node.pipe import Placed, Start, Started
 from tests.fakes.cards import model_card
 from tests.fakes.specs import decoder_spec
 
@@ -43,14 +43,13 @@ def stage_spec(model: str = "tiny", *, last_layer: int = 1, digest: str = DIGEST
 
 
 def bind_command(epoch: int, command: int = 1, following: Peer | None = None) -> Bind:
-    return Bind(
-        command=command,
-        epoch=epoch,
-        plan_key=b"k" * 16,
-        stage_index=0,
-        stage_count=2 if following else 1,
-        next=following,
-    )
+    return Bind(command=command, stage=1, place=place_of(epoch, following))
+
+
+def place_of(epoch: int, following: Peer | None = None) -> Place:
+    """The first place of a plan of one stage, or of two where one follows."""
+    count = 2 if following else 1
+    return Place(epoch=epoch, plan_key=b"k" * 16, stage_index=0, stage_count=count, next=following)
 
 
 def model_spec(layers: int = 4) -> ModelSpec:

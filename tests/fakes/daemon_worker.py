@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 
+from layerline.holding import Place
 from node import pipe
 
 
@@ -27,7 +28,7 @@ def main() -> None:
             if len(sys.argv) > 2 and message.rank != int(sys.argv[2]):
                 mode = "good"
             _start(mode, message)
-        elif isinstance(message, pipe.Place) and mode != "dreams":
+        elif isinstance(message, Place) and mode != "dreams":
             _say(pipe.Placed(next_address=message.next.addresses[0] if message.next else ""))
     while mode == "stubborn":
         time.sleep(60)

@@ -31,8 +31,11 @@ class EchoStage:
             own, row = tokens[row : row + span.count], row + span.count
             if self._bad_token in own:
                 failed.append(span.sequence)
-            elif span.sampling:
-                sampled.append(SampledToken(sequence=span.sequence, token_id=own[-1] + 1))
+                continue
+            sampled += [
+                SampledToken(sequence=span.sequence, position=position, token_id=own[position - 1 - span.start] + 1)
+                for position in span.drawn_positions
+            ]
         return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(sampled), failed=tuple(failed))
 
 

@@ -9,12 +9,11 @@ from typing import cast
 from coordinator.ring import Ring
 from layerline.errors import LayerlineError
 from layerline.frames import Hello
-from layerline.holding import Peer
+from layerline.holding import Peer, Place
 from layerline.rpc.channels import make_server
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.v1 import ring_pb2_grpc
 from layerline.version import WIRE_VERSION
-from node.pipe import Place
 from node.worker.ring_service import RingService
 from node.worker.stage_compute import OnLoop, RankCompute
 

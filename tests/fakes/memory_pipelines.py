@@ -12,6 +12,7 @@ from coordinator.ring import Ring
 from coordinator.verdict import Verdict
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.frames import Frame, StepResult
+from layerline.holding import HoldHello
 from layerline.plan import PipelinePlan, Plan, PlanRequest, StagePlan
 from node.stage import Stage
 from tests.fakes.memory_ring import memory_ring
@@ -74,7 +75,7 @@ class MemoryPipelines:
         planned: PipelinePlan,
         addresses: Mapping[str, Sequence[str]],
         *,
-        coordinator: str,
+        hello: HoldHello,
         verdict: Verdict,
         on_progress: OnProgress,
     ) -> AsyncIterator[tuple[PipelinePlan, Ring]]:

@@ -18,7 +18,7 @@ import grpc.aio
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.facts import ModelListing, NodeFacts
 from layerline.frames import Frame, StepResult
-from layerline.holding import HoldCommand, HoldEvent
+from layerline.holding import HoldCommand, HoldEvent, Place
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.rpc.channels import make_server
@@ -29,7 +29,7 @@ from layerline.version import WIRE_VERSION, __version__
 from node.daemon.hold.admission import HoldAdmission
 from node.daemon.stages.keeper import KeeperSettings, OnLost, StageKeeper
 from node.daemon.stages.model_library import OnProgress, OpenedModel
-from node.pipe import Place, Placed, Start, Started
+from node.pipe import Placed, Start, Started
 from node.worker.ring_service import RingService
 from node.worker.stage_compute import OnLoop
 from tests.fakes.daemon_parts import FakeEpochs, FakeTimers

@@ -64,7 +64,7 @@ class PagedPipeline:
         for span in step.spans:
             state = self._write(span, [rows.pop(0) for _ in range(span.count)])
             if span.sampling is not None:
-                sampled.append(SampledToken(sequence=span.sequence, token_id=state % VOCABULARY))
+                sampled.append(SampledToken(sequence=span.sequence, position=span.end, token_id=state % VOCABULARY))
         assert not rows
         timings = tuple(StageTiming(stage_index=stage, compute_us=100 + 10 * len(step.token_ids)) for stage in range(2))
         result = StepResult(epoch=1, step=step.number, sampled=tuple(sampled), timings=timings)

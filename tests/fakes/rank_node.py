@@ -22,7 +22,7 @@ from node.daemon.stages.keeper import KeptStage, OnLost
 from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.daemon.workers.group import WorkerGroup
 from node.daemon.workers.process import PATIENCE
-from tests.fakes.daemon_parts import bind_command, make_keeper
+from tests.fakes.daemon_parts import make_keeper, place_of
 from tests.fakes.tiny_models import StoredModel
 
 FAULTY = Path(__file__).with_name("faulty_rank.py")
@@ -43,7 +43,7 @@ class RingEnds:
         """The token that is drawn after these, of which the first has position `start`."""
         self._step += 1
         pages = (PageRun(first=first_page, count=4),)
-        span = Span(sequence=1, start=start, count=len(token_ids), pages=pages, sampling=Sampling())
+        span = Span(sequence=1, start=start, count=len(token_ids), pages=pages, draws=1, sampling=Sampling())
         data = np.array(token_ids, np.int32).tobytes()
         tensor = TensorBytes(dtype="int32", shape=(len(token_ids),), data=data)
         await self._frames.send(Frame(epoch=self._epoch, step=self._step, spans=(span,), tensor=tensor))
@@ -118,13 +118,13 @@ class RankNode:
     async def ring(self, stage: KeptStage) -> AsyncIterator[RingEnds]:
         """The stage in a place of its own, and the ends of the ring through it."""
         self._epoch += 1
-        bind = bind_command(self._epoch)
-        await self.keeper.bind(bind)
+        place = place_of(self._epoch)
+        await self.keeper.bind(place)
         address = f"127.0.0.1:{stage.started.port}"
         greeting = Hello(
             wire_version=WIRE_VERSION,
             epoch=self._epoch,
-            plan_key=bind.plan_key,
+            plan_key=place.plan_key,
             model_digest=self._card.digest,
             stage_index=0,
             sender="test",

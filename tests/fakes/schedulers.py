@@ -45,5 +45,9 @@ def issued(step: Step | None) -> list[tuple[int, int, int, bool]]:
 def result(step: Step | None, **tokens: int) -> StepResult:
     """The step's result; `_2=7` gives token 7 to sequence 2."""
     assert step is not None
-    sampled = tuple(SampledToken(sequence=int(name[1:]), token_id=token) for name, token in tokens.items())
+    ends = {span.sequence: span.end for span in step.spans}
+    sampled = tuple(
+        SampledToken(sequence=int(name[1:]), position=ends.get(int(name[1:]), 0), token_id=token)
+        for name, token in tokens.items()
+    )
     return StepResult(epoch=1, step=step.number, sampled=sampled)

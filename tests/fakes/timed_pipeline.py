@@ -78,7 +78,9 @@ class TimedPipeline:
             self.busy_us[stage] += compute_us
             timings.append(StageTiming(stage_index=stage, compute_us=compute_us))
         sampled = tuple(
-            SampledToken(sequence=span.sequence, token_id=TOKEN) for span in step.spans if span.sampling is not None
+            SampledToken(sequence=span.sequence, position=position, token_id=TOKEN)
+            for span in step.spans
+            for position in span.drawn_positions
         )
         result = StepResult(epoch=1, step=step.number, sampled=sampled, timings=tuple(timings))
         self._results.append((self.now_us, time_us + self._hop_us, result))

@@ -119,6 +119,7 @@ class Rows:
     pages: tuple[PageRun, ...] = (PageRun(first=0, count=64),)
     skipped_pages: int = 0
     sequence: int = 1
+    draws: int = 1
     sampling: Sampling | None = LOGITS
 
 
@@ -131,6 +132,7 @@ def frame_of(*rows: Rows, step: int = 1) -> Frame:
             count=len(r.token_ids),
             pages=r.pages,
             skipped_pages=r.skipped_pages,
+            draws=r.draws if r.sampling else 0,
             sampling=r.sampling,
         )
         for r in rows

@@ -29,7 +29,9 @@ RESULTS = "/layerline.rpc.v1.Ring/Results"
 
 def frame(step: int, *tokens: int) -> Frame:
     data = b"".join(token.to_bytes(4, "little") for token in tokens)
-    span = Span(sequence=1, start=0, count=len(tokens), pages=(PageRun(first=0, count=9),), sampling=Sampling())
+    span = Span(
+        sequence=1, start=0, count=len(tokens), pages=(PageRun(first=0, count=9),), draws=1, sampling=Sampling()
+    )
     tensor = TensorBytes(dtype="int32", shape=(len(tokens),), data=data)
     return Frame(epoch=EPOCH, step=step, spans=(span,), tensor=tensor)
 

@@ -47,7 +47,7 @@ async def test_a_node_that_another_coordinator_took_first(card: ModelCard) -> No
         b = nodes[1]
 
         async def taken() -> None:
-            b.admission.holder = Holder(coordinator="other", address="10.0.0.9:1")
+            b.admission.holder = Holder(coordinator="other", address="10.0.0.9:1", instance="0" * 16)
 
         b.hooks["card"] = taken
         with pytest.raises(NodeHeldError, match=r"held by the coordinator other at 10\.0\.0\.9:1") as raised:

@@ -19,6 +19,7 @@ import pytest
 from coordinator.node_client import describe, open_model
 from coordinator.node_session import hold
 from layerline.errors import LayerlineError, ModelNotFoundError, NodeDrainingError
+from layerline.holding import HoldHello
 from node.daemon.devices.readings import Speed
 from node.daemon.devices.speeds import speed_file, speed_key
 from node.daemon.devices.system import system_devices
@@ -124,9 +125,9 @@ async def test_a_signal_tells_the_coordinator_and_leaves_no_process(home: Path, 
     async with daemon(home) as node:
         address = await address_of(node)
         news: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
-        async with hold(address, node="kitchen", coordinator="desk", on_lost=news.set_result) as session:
+        async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=news.set_result) as session:
             spec = stage_spec("tiny", digest=await _digest(address))
-            await session.load(spec, lambda _done, _total: None)
+            await session.load(1, spec, lambda _done, _total: None)
             children = node.children()
             assert len(children) == 1
             node.process.send_signal(number)
@@ -143,7 +144,7 @@ async def _digest(address: str) -> str:
 async def test_a_coordinator_that_does_not_leave_is_not_waited_for_long(home: Path):
     async with daemon(home) as node:
         address = await address_of(node)
-        async with hold(address, node="kitchen", coordinator="desk", on_lost=lambda _: None):
+        async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None):
             node.process.terminate()
             async with asyncio.timeout(END_DEADLINE_S):
                 assert await node.ended() == 0
@@ -154,8 +155,8 @@ async def test_a_second_signal_ends_it_at_once_and_its_worker_with_it(home: Path
     write_gguf(home / "models" / "tiny.gguf", TinyModel())
     async with daemon(home) as node:
         address = await address_of(node)
-        async with hold(address, node="kitchen", coordinator="desk", on_lost=lambda _: None) as session:
-            await session.load(stage_spec("tiny", digest=await _digest(address)), lambda _done, _total: None)
+        async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None) as session:
+            await session.load(1, stage_spec("tiny", digest=await _digest(address)), lambda _done, _total: None)
             (worker,) = node.children()
             node.process.send_signal(signal.SIGTERM)
             await node.says("SIGTERM: ending")
@@ -169,8 +170,8 @@ async def test_a_stage_that_nobody_wants_is_ended(home: Path):
     write_gguf(home / "models" / "tiny.gguf", TinyModel())
     async with daemon(home, keep_alive="0s") as node:
         address = await address_of(node)
-        async with hold(address, node="kitchen", coordinator="desk", on_lost=lambda _: None) as session:
-            await session.load(stage_spec("tiny", digest=await _digest(address)), lambda _done, _total: None)
+        async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None) as session:
+            await session.load(1, stage_spec("tiny", digest=await _digest(address)), lambda _done, _total: None)
         await node.says("Unloaded layers 0 to 1 of tiny")
         assert node.children() == []
 
@@ -203,7 +204,7 @@ async def test_the_node_is_the_same_after_a_restart(home: Path):
 async def test_an_unknown_model_does_no_harm(home: Path) -> None:
     async with daemon(home) as node:
         address = await address_of(node)
-        async with hold(address, node="kitchen", coordinator="desk", on_lost=lambda _: None) as session:
+        async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None) as session:
             with pytest.raises(ModelNotFoundError, match="does not exist: make it"):
-                await session.load(stage_spec(), lambda _done, _total: None)
+                await session.load(1, stage_spec(), lambda _done, _total: None)
         assert (await describe(address)).state == "ready"

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from layerline.rpc.convert import from_union, to_union
 from layerline.rpc.status import call_failure
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc
 from layerline.version import WIRE_VERSION
-from tests.fakes.daemon_parts import stage_spec
+from tests.fakes.daemon_parts import place_of, stage_spec
 from tests.fakes.daemon_server import ServedNode, served_node
 from tests.fakes.model_files import TinyModel, write_gguf
 
@@ -94,26 +95,26 @@ async def calling(node: ServedNode) -> AsyncIterator[Caller]:
 @asynccontextmanager
 async def holding(node: ServedNode) -> AsyncIterator[Caller]:
     async with calling(node) as caller:
-        await caller.say(HoldHello(wire_version=WIRE_VERSION, coordinator="desk"))
+        await caller.say(HoldHello.of("desk"))
         assert isinstance(await caller.hear(), Welcome)
         yield caller
 
 
 async def test_a_coordinator_holds_loads_binds_and_the_next_one_adopts(node: ServedNode):
     progress: list[tuple[int, int]] = []
-    async with hold(node.address, node="kitchen", coordinator="desk", on_lost=_unexpected) as session:
-        loaded = await session.load(stage_spec(), lambda done, total: progress.append((done, total)))
+    async with hold(node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=_unexpected) as session:
+        loaded = await session.load(1, stage_spec(), lambda done, total: progress.append((done, total)))
         assert (loaded.data_port, loaded.adopted, progress[-1]) == (4711, False, (1000, 1000))
-        address = await session.bind(epoch=1, plan_key=b"k" * 16, stage_index=0, stage_count=1, following=None)
+        address = await session.bind(1, place_of(1))
         assert address == ""
         facts = await describe(node.address)
         assert facts.held_by is not None
         assert (facts.held_by.coordinator, split_address(facts.held_by.address)[0]) == ("desk", "127.0.0.1")
         assert facts.loaded[0].spec == stage_spec()
-    async with hold(node.address, node="kitchen", coordinator="other", on_lost=_unexpected) as session:
+    async with hold(node.address, node="kitchen", hello=HoldHello.of("other"), on_lost=_unexpected) as session:
         assert session.welcome.last_epoch == 1
-        assert (await session.load(stage_spec(), lambda _done, _total: None)).adopted
-        await session.unload()
+        assert (await session.load(1, stage_spec(), lambda _done, _total: None)).adopted
+        await session.unload(1)
         assert workers() == []
 
 
@@ -124,7 +125,7 @@ def _unexpected(error: LayerlineError) -> None:
 async def test_a_second_coordinator_is_told_who_has_the_node(node: ServedNode):
     async with holding(node):
         with pytest.raises(NodeHeldError, match=r"kitchen is held by the coordinator desk at 127\.0\.0\.1:\d+"):
-            async with hold(node.address, node="kitchen", coordinator="late", on_lost=_unexpected):
+            async with hold(node.address, node="kitchen", hello=HoldHello.of("late"), on_lost=_unexpected):
                 pass
     async with holding(node):
         pass
@@ -134,11 +135,11 @@ async def test_a_second_coordinator_is_told_who_has_the_node(node: ServedNode):
     ("first", "error", "words"),
     [
         (
-            to_union(HoldHello(wire_version=77, coordinator="new"), node_pb2.HoldCommand),
+            to_union(replace(HoldHello.of("new"), wire_version=77), node_pb2.HoldCommand),
             WireVersionError,
             f"version 77, node kitchen speaks {WIRE_VERSION}",
         ),
-        (to_union(Unload(command=1), node_pb2.HoldCommand), ProtocolError, "not a hello"),
+        (to_union(Unload(command=1, stage=1), node_pb2.HoldCommand), ProtocolError, "not a hello"),
         (node_pb2.HoldCommand(), ProtocolError, "holds nothing"),
         (node_pb2.HoldCommand(hold_hello=node_pb2.HoldHello(wire_version=1)), ProtocolError, "coordinator name"),
     ],
@@ -173,7 +174,7 @@ async def test_junk_on_the_port_hurts_nobody(node: ServedNode, junk: bytes):
         writer.write(junk)
         await writer.drain()
         writer.close()
-        await caller.say(Unload(command=1))
+        await caller.say(Unload(command=1, stage=1))
         assert await caller.hear() == Unloaded(command=1)
 
 
@@ -188,35 +189,35 @@ async def test_junk_in_a_call_is_a_status_and_hurts_nobody(node: ServedNode):
 
 async def test_a_killed_worker_is_told_at_once_and_the_node_loads_again(node: ServedNode):
     lost: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
-    async with hold(node.address, node="kitchen", coordinator="desk", on_lost=lost.set_result) as session:
-        await session.load(stage_spec(), lambda _done, _total: None)
+    async with hold(node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lost.set_result) as session:
+        await session.load(1, stage_spec(), lambda _done, _total: None)
         (worker,) = workers()
         worker.send_signal(signal.SIGKILL)
         error = await lost
     assert isinstance(error, StageFailedError)
     assert "kitchen was killed (SIGKILL), perhaps because the machine ran out of memory" in error.message
-    async with hold(node.address, node="kitchen", coordinator="desk", on_lost=_unexpected) as session:
-        assert not (await session.load(stage_spec(), lambda _done, _total: None)).adopted
+    async with hold(node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=_unexpected) as session:
+        assert not (await session.load(1, stage_spec(), lambda _done, _total: None)).adopted
 
 
 @pytest.mark.parametrize("node", ["dies"], indirect=True)
 async def test_a_worker_that_dies_while_loading_fails_the_command_and_not_the_hold(node: ServedNode):
     async with holding(node) as caller:
-        await caller.say(Load(command=1, spec=stage_spec()))
+        await caller.say(Load(command=1, stage=1, spec=stage_spec()))
         failed = await caller.hear()
         assert isinstance(failed, Failed)
         assert "exit code 3" in failed.error.message
         assert failed.error.node == "kitchen"
-        await caller.say(Unload(command=2))
+        await caller.say(Unload(command=2, stage=1))
         assert await caller.hear() == Unloaded(command=2)
 
 
 @pytest.mark.parametrize("node", ["dawdles"], indirect=True)
 async def test_an_unload_cancels_a_load(node: ServedNode):
     async with holding(node) as caller:
-        await caller.say(Load(command=1, spec=stage_spec()))
+        await caller.say(Load(command=1, stage=1, spec=stage_spec()))
         assert isinstance(await caller.hear(skip=(Heartbeat,)), LoadProgress)
-        await caller.say(Unload(command=2))
+        await caller.say(Unload(command=2, stage=1))
         assert isinstance(await caller.hear(), Failed)
         assert await caller.hear() == Unloaded(command=2)
         assert workers() == []
@@ -225,7 +226,7 @@ async def test_an_unload_cancels_a_load(node: ServedNode):
 @pytest.mark.parametrize("node", ["dawdles"], indirect=True)
 async def test_a_stream_that_breaks_while_loading_ends_the_worker(node: ServedNode):
     async with holding(node) as caller:
-        await caller.say(Load(command=1, spec=stage_spec()))
+        await caller.say(Load(command=1, stage=1, spec=stage_spec()))
         assert isinstance(await caller.hear(skip=(Heartbeat,)), LoadProgress)
         assert len(workers()) == 1
     await node.admission.drain(DEADLINE_S)

@@ -31,7 +31,9 @@ DEADLINE_S = 20.0
 
 def frame(step: int, tokens: list[int], epoch: int = EPOCH) -> Frame:
     data = b"".join(token.to_bytes(4, "little") for token in tokens)
-    span = Span(sequence=1, start=0, count=len(tokens), pages=(PageRun(first=0, count=9),), sampling=Sampling())
+    span = Span(
+        sequence=1, start=0, count=len(tokens), pages=(PageRun(first=0, count=9),), draws=1, sampling=Sampling()
+    )
     return Frame(
         epoch=epoch, step=step, spans=(span,), tensor=TensorBytes(dtype="int32", shape=(len(tokens),), data=data)
     )

@@ -46,7 +46,12 @@ async def test_a_frame_too_large_to_send_is_named_at_the_sender() -> None:
     async with placed() as (_, address), both_ends(address) as (frames, results, _):
         penalised = tuple(range(1 << 22))
         span = Span(
-            sequence=1, start=0, count=1, pages=(PageRun(first=0, count=1),), sampling=Sampling(penalised=penalised)
+            sequence=1,
+            start=0,
+            count=1,
+            pages=(PageRun(first=0, count=1),),
+            draws=1,
+            sampling=Sampling(penalised=penalised),
         )
         tensor = TensorBytes(dtype="int32", shape=(1,), data=bytes(4))
         with pytest.raises(ProtocolError, match="too large to send") as raised:

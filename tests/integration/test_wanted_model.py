@@ -37,3 +37,15 @@ async def test_a_request_brings_up_what_the_operator_wants(tmp_path: Path) -> No
             await answer(coordinator, model="another", max_tokens=2)
         plan = await coordinator.plan(PlanRequest(model="tiny"))
         assert [stage.node for stage in plan.stages] == ["a", "b"]
+
+
+async def test_who_does_not_say_gets_the_dtype_that_the_operator_wants(tmp_path: Path) -> None:
+    wanted = PlanRequest(model="tiny", dtype="float32")
+    async with (
+        nodes_of(tiny_card(tmp_path), "a") as nodes,
+        Coordinator(settings_for(nodes), address="here:1", wanted=wanted) as coordinator,
+    ):
+        for _ in range(2):
+            assert (await prepared(coordinator, PlanRequest(model="tiny"))).dtype == "float32"
+        with pytest.raises(RequestError, match="in float32"):
+            await prepared(coordinator, PlanRequest(model="tiny", dtype="bfloat16"))

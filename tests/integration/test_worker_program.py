@@ -14,7 +14,7 @@ import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, NodeLostError, ProtocolError
 from layerline.frames import Frame, Hello, PageRun, Sampling, Span, StepResult, TensorBytes
-from layerline.holding import Peer
+from layerline.holding import Peer, Place
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.plan import StageSpec
@@ -89,9 +89,9 @@ def start(path: Path, card: ModelCard) -> pipe.Start:
     return pipe.Start(spec=spec, card_path=card_path, model_path=str(path), host="127.0.0.1", threads=1, node="kitchen")
 
 
-def place(epoch: int, following: Peer | None = None) -> pipe.Place:
+def place(epoch: int, following: Peer | None = None) -> Place:
     count = 2 if following else 1
-    return pipe.Place(epoch=epoch, plan_key=PLAN_KEY, stage_index=0, stage_count=count, next=following)
+    return Place(epoch=epoch, plan_key=PLAN_KEY, stage_index=0, stage_count=count, next=following)
 
 
 def hello(epoch: int, card: ModelCard) -> Hello:
@@ -106,7 +106,9 @@ def hello(epoch: int, card: ModelCard) -> Hello:
 
 
 def frame(epoch: int, step: int, *tokens: int) -> Frame:
-    span = Span(sequence=1, start=0, count=len(tokens), pages=(PageRun(first=0, count=2),), sampling=Sampling())
+    span = Span(
+        sequence=1, start=0, count=len(tokens), pages=(PageRun(first=0, count=2),), draws=1, sampling=Sampling()
+    )
     data = struct.pack(f"<{len(tokens)}i", *tokens)
     tensor = TensorBytes(dtype="int32", shape=(len(tokens),), data=data)
     return Frame(epoch=epoch, step=step, spans=(span,), tensor=tensor)

@@ -228,15 +228,18 @@ class PlanRequest(_message.Message):
     LAYERS_FIELD_NUMBER: _builtins.int
     KV_DTYPE_FIELD_NUMBER: _builtins.int
     TENSOR_PARALLEL_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     dtype: _builtins.str
-    """empty: bfloat16"""
+    """of activations; empty: as it is where a model is in service, else as weights or bfloat16"""
     context_tokens: _builtins.int
     """0: chosen"""
     kv_dtype: _builtins.str
-    """"bfloat16", "float32", "int8"; empty: as dtype, or as it is where a model is in service"""
+    """"bfloat16", "float32", "int8"; empty: as it is where a model is in service, else as dtype"""
     tensor_parallel: _builtins.int
     """devices of its node that a stage is to span; 0: chosen"""
+    weights: _builtins.str
+    """"bfloat16", "float32"; empty: as it is where a model is in service, else as dtype"""
     @_builtins.property
     def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManualStage]: ...
     def __init__(
@@ -248,10 +251,11 @@ class PlanRequest(_message.Message):
         layers: _abc.Iterable[Global___ManualStage] | None = ...,
         kv_dtype: _builtins.str = ...,
         tensor_parallel: _builtins.int = ...,
+        weights: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "tensor_parallel", b"tensor_parallel"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "tensor_parallel", b"tensor_parallel", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -346,6 +350,7 @@ class PlanReport(_message.Message):
     PIPELINES_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     KV_DTYPE_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     digest: _builtins.str
     dtype: _builtins.str
@@ -353,6 +358,8 @@ class PlanReport(_message.Message):
     context_tokens: _builtins.int
     kv_dtype: _builtins.str
     """never empty"""
+    weights: _builtins.str
+    """what weights are held in; never empty"""
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PipelineReport]: ...
     @_builtins.property
@@ -370,10 +377,11 @@ class PlanReport(_message.Message):
         pipelines: _abc.Iterable[Global___PipelineReport] | None = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
         kv_dtype: _builtins.str = ...,
+        weights: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "digest", b"digest", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "notes", b"notes", "pipelines", b"pipelines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "digest", b"digest", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "notes", b"notes", "pipelines", b"pipelines", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -123,19 +123,23 @@ class Holder(_message.Message):
 
     COORDINATOR_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
     coordinator: _builtins.str
     """its own name for itself"""
     address: _builtins.str
     """as the connection shows it"""
+    instance: _builtins.str
+    """of its hello"""
     def __init__(
         self,
         *,
         coordinator: _builtins.str = ...,
         address: _builtins.str = ...,
+        instance: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "coordinator", b"coordinator"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "coordinator", b"coordinator", "instance", b"instance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -313,17 +317,21 @@ class StageSpec(_message.Message):
     MAX_ROWS_FIELD_NUMBER: _builtins.int
     KV_DTYPE_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     digest: _builtins.str
     first_layer: _builtins.int
     last_layer: _builtins.int
     dtype: _builtins.str
+    """of activations: "bfloat16", "float32" """
     pages: _builtins.int
     page_tokens: _builtins.int
     max_rows: _builtins.int
     """the most rows a step may have"""
     kv_dtype: _builtins.str
     """"bfloat16", "float32", "int8"; empty: as dtype"""
+    weights: _builtins.str
+    """what weights are held in: "bfloat16", "float32"; empty: as dtype"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -344,10 +352,11 @@ class StageSpec(_message.Message):
         max_rows: _builtins.int = ...,
         kv_dtype: _builtins.str = ...,
         shares: _abc.Iterable[_builtins.int] | None = ...,
+        weights: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "shares", b"shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "shares", b"shares", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -359,17 +368,22 @@ class HoldHello(_message.Message):
 
     WIRE_VERSION_FIELD_NUMBER: _builtins.int
     COORDINATOR_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
     wire_version: _builtins.int
     coordinator: _builtins.str
+    """its name, for people"""
+    instance: _builtins.str
+    """16 random hexadecimal digits of this coordinator's process, which tell it from any other"""
     def __init__(
         self,
         *,
         wire_version: _builtins.int = ...,
         coordinator: _builtins.str = ...,
+        instance: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "wire_version", b"wire_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "instance", b"instance", "wire_version", b"wire_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -377,11 +391,15 @@ Global___HoldHello: _TypeAlias = HoldHello  # noqa: Y015
 
 @_typing.final
 class Load(_message.Message):
+    """`stage` is the coordinator's number for a stage, from 1 on; it stands for that stage as long as the hold."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     COMMAND_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     command: _builtins.int
+    stage: _builtins.int
     @_builtins.property
     def spec(self) -> Global___StageSpec: ...
     def __init__(
@@ -389,10 +407,11 @@ class Load(_message.Message):
         *,
         command: _builtins.int = ...,
         spec: Global___StageSpec | None = ...,
+        stage: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "spec", b"spec", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -427,18 +446,16 @@ class Peer(_message.Message):
 Global___Peer: _TypeAlias = Peer  # noqa: Y015
 
 @_typing.final
-class Bind(_message.Message):
-    """Gives the loaded stage its place in a plan and has it dial the next stage."""
+class Place(_message.Message):
+    """A stage's place in a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    COMMAND_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     PLAN_KEY_FIELD_NUMBER: _builtins.int
     STAGE_INDEX_FIELD_NUMBER: _builtins.int
     STAGE_COUNT_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
-    command: _builtins.int
     epoch: _builtins.int
     plan_key: _builtins.bytes
     """16 random bytes that every hello of this plan carries"""
@@ -451,7 +468,6 @@ class Bind(_message.Message):
     def __init__(
         self,
         *,
-        command: _builtins.int = ...,
         epoch: _builtins.int = ...,
         plan_key: _builtins.bytes = ...,
         stage_index: _builtins.int = ...,
@@ -460,7 +476,35 @@ class Bind(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "epoch", b"epoch", "next", b"next", "plan_key", b"plan_key", "stage_count", b"stage_count", "stage_index", b"stage_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "next", b"next", "plan_key", b"plan_key", "stage_count", b"stage_count", "stage_index", b"stage_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Place: _TypeAlias = Place  # noqa: Y015
+
+@_typing.final
+class Bind(_message.Message):
+    """Gives a loaded stage its place and has it dial the next stage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    command: _builtins.int
+    stage: _builtins.int
+    @_builtins.property
+    def place(self) -> Global___Place: ...
+    def __init__(
+        self,
+        *,
+        command: _builtins.int = ...,
+        stage: _builtins.int = ...,
+        place: Global___Place | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "place", b"place", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -471,15 +515,18 @@ class Unload(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COMMAND_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     command: _builtins.int
+    stage: _builtins.int
     def __init__(
         self,
         *,
         command: _builtins.int = ...,
+        stage: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -594,12 +641,14 @@ class Loaded(_message.Message):
     WEIGHTS_BYTES_FIELD_NUMBER: _builtins.int
     KV_BYTES_FIELD_NUMBER: _builtins.int
     ADOPTED_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     command: _builtins.int
     data_port: _builtins.int
     weights_bytes: _builtins.int
     kv_bytes: _builtins.int
     adopted: _builtins.bool
     """it was loaded already"""
+    stage: _builtins.int
     def __init__(
         self,
         *,
@@ -608,10 +657,11 @@ class Loaded(_message.Message):
         weights_bytes: _builtins.int = ...,
         kv_bytes: _builtins.int = ...,
         adopted: _builtins.bool = ...,
+        stage: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "command", b"command", "data_port", b"data_port", "kv_bytes", b"kv_bytes", "weights_bytes", b"weights_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "command", b"command", "data_port", b"data_port", "kv_bytes", b"kv_bytes", "stage", b"stage", "weights_bytes", b"weights_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -685,21 +735,24 @@ Global___Failed: _TypeAlias = Failed  # noqa: Y015
 
 @_typing.final
 class WorkerLost(_message.Message):
-    """The worker of the loaded stage is gone; the hold goes on, with nothing loaded."""
+    """The worker of a loaded stage is gone, and the stage with it; the hold goes on."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ERROR_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    stage: _builtins.int
     @_builtins.property
     def error(self) -> _common_pb2.ErrorDetail: ...
     def __init__(
         self,
         *,
         error: _common_pb2.ErrorDetail | None = ...,
+        stage: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

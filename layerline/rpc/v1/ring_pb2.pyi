@@ -155,19 +155,22 @@ class Span(_message.Message):
     PAGES_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
     SKIPPED_PAGES_FIELD_NUMBER: _builtins.int
+    DRAWS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     start: _builtins.int
     """position of the first row"""
     count: _builtins.int
     skipped_pages: _builtins.int
     """how many come before `pages`, because no row reads them any more"""
+    draws: _builtins.int
+    """after how many of the last rows a token is drawn; several only without a penalty"""
     @_builtins.property
     def pages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PageRun]:
         """those of the sequence up to its last row, in order of position"""
 
     @_builtins.property
     def sampling(self) -> Global___Sampling:
-        """present: draw a token from the last row"""
+        """present if `draws` is not 0"""
 
     def __init__(
         self,
@@ -178,10 +181,11 @@ class Span(_message.Message):
         pages: _abc.Iterable[Global___PageRun] | None = ...,
         sampling: Global___Sampling | None = ...,
         skipped_pages: _builtins.int = ...,
+        draws: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "pages", b"pages", "sampling", b"sampling", "sequence", b"sequence", "skipped_pages", b"skipped_pages", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "draws", b"draws", "pages", b"pages", "sampling", b"sampling", "sequence", b"sequence", "skipped_pages", b"skipped_pages", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -288,8 +292,11 @@ class SampledToken(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     TOKEN_ID_FIELD_NUMBER: _builtins.int
     LOGITS_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     token_id: _builtins.int
+    position: _builtins.int
+    """of the token in its sequence: one more than that of the row that it was drawn after"""
     @_builtins.property
     def logits(self) -> _common_pb2.Tensor:
         """[vocabulary] float32, only if asked for"""
@@ -300,10 +307,11 @@ class SampledToken(_message.Message):
         sequence: _builtins.int = ...,
         token_id: _builtins.int = ...,
         logits: _common_pb2.Tensor | None = ...,
+        position: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["logits", b"logits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["logits", b"logits", "sequence", b"sequence", "token_id", b"token_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logits", b"logits", "position", b"position", "sequence", b"sequence", "token_id", b"token_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

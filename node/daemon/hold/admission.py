@@ -43,7 +43,7 @@ class HoldAdmission:
             hello = await self._hello(wire)
         self._check_version(hello, address)
         hold = Hold(wire, self._keeper, node=self._node, node_id=self._node_id)
-        async with self._granted(hold, Holder(coordinator=hello.coordinator, address=address)):
+        async with self._granted(hold, _holder(hello, address)):
             await hold.run()
 
     async def drain(self, deadline_s: float) -> None:
@@ -103,3 +103,7 @@ class HoldAdmission:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HANDOVER_DEADLINE_S):
                 await self._free.wait()
+
+
+def _holder(hello: HoldHello, address: str) -> Holder:
+    return Holder(coordinator=hello.coordinator, address=address, instance=hello.instance)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from layerline.errors import DeadlineError, LayerlineError, ProtocolError, StageFailedError
+from layerline.errors import DeadlineError, LayerlineError, PlanInvalidError, ProtocolError, StageFailedError
 from layerline.holding import (
     Bind,
     Bound,
@@ -60,17 +60,23 @@ class Hold:
         self._node_id = node_id
         self._outbox = Outbox()
         self._commands: asyncio.Queue[Work] = asyncio.Queue(maxsize=MAX_COMMANDS)
+        self._stage: int | None = None  # the coordinator's number for what it has had loaded
         self._unloads_waiting = 0
         self._interruptible: asyncio.Task[HoldEvent] | None = None
 
     async def run(self) -> None:
         """Obeys until the coordinator ends the stream; raises what else ends the hold."""
-        self._keeper.taken(lambda error: self._outbox.put(WorkerLost(error=error)))
+        self._keeper.taken(self._lost)
         try:
             self._outbox.put(Welcome(node_id=self._node_id, last_epoch=self._keeper.last_epoch))
             await _until_one_ends(self._read(), self._obey_in_turn(), self._write(), self._beat())
         finally:
             await self._keeper.released()
+
+    def _lost(self, error: LayerlineError) -> None:
+        stage, self._stage = self._stage, None
+        if stage is not None:  # else it is one of an earlier hold, which this coordinator does not count on
+            self._outbox.put(WorkerLost(stage=stage, error=error))
 
     def drain(self) -> None:
         """Tells the coordinator that this daemon is about to end."""
@@ -130,21 +136,37 @@ class Hold:
     async def _obey(self, command: Work) -> HoldEvent:
         if isinstance(command, Unload):
             self._unloads_waiting -= 1
-            await self._keeper.unload()
+            if self._stage in (None, command.stage):
+                self._stage = None
+                await self._keeper.unload()
             return Unloaded(command=command.command)
         if self._unloads_waiting:
             raise asyncio.CancelledError
+        self._check_number(command)
         if isinstance(command, Bind):
-            return Bound(command=command.command, next_address=await self._keeper.bind(command))
+            return Bound(command=command.command, next_address=await self._keeper.bind(command.place))
         return await self._load(command)
+
+    def _check_number(self, command: Load | Bind) -> None:
+        if isinstance(command, Bind) and command.stage != self._stage:
+            raise ProtocolError(f"Node {self._node} has no stage {command.stage} loaded to bind.", node=self._node)
+        if self._stage not in (None, command.stage):
+            raise PlanInvalidError(
+                f"Node {self._node} has stage {self._stage} and can have no other, such as stage {command.stage}.",
+                node=self._node,
+                remedy="Give the node neighbouring layers, as one stage.",
+            )
 
     async def _load(self, load: Load) -> Loaded:
         def report(done_bytes: int, total_bytes: int) -> None:
             self._outbox.put(LoadProgress(command=load.command, done_bytes=done_bytes, total_bytes=total_bytes))
 
+        self._stage = None  # until it is loaded: what was is ended first
         stage, adopted = await self._keeper.load(load.spec, report)
+        self._stage = load.stage
         return Loaded(
             command=load.command,
+            stage=load.stage,
             data_port=stage.started.port,
             weights_bytes=stage.started.weights_bytes,
             kv_bytes=stage.started.kv_bytes,

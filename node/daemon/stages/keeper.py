@@ -18,11 +18,11 @@ from layerline.errors import (
     ProtocolError,
 )
 from layerline.facts import DeviceFacts, LoadedStage
-from layerline.holding import Bind
+from layerline.holding import Place
 from layerline.plan import StageSpec
 from node.daemon.stages.memory import check_memory_fits, device_bytes
 from node.daemon.stages.model_library import OnProgress, OpenedModel
-from node.pipe import Place, Placed, Start, Started
+from node.pipe import Placed, Start, Started
 
 log = logging.getLogger(__name__)
 OnLost = Callable[[LayerlineError], None]
@@ -175,26 +175,19 @@ class StageKeeper:
             self._stage = await self._start(spec, model, on_progress)
             return self._stage, False
 
-    async def bind(self, bind: Bind) -> str:
+    async def bind(self, place: Place) -> str:
         """Places the stage; where it reached the next one. ProtocolError for an epoch that has passed."""
         async with self._lock:
             if self._stage is None:
                 raise ProtocolError(f"Node {self._settings.node} has nothing loaded to bind.", node=self._settings.node)
             last_epoch = self._epochs.last_epoch()
-            if bind.epoch <= last_epoch:
+            if place.epoch <= last_epoch:
                 raise ProtocolError(
-                    f"Node {self._settings.node} was to take a place in epoch {bind.epoch} after epoch {last_epoch}.",
+                    f"Node {self._settings.node} was to take a place in epoch {place.epoch} after epoch {last_epoch}.",
                     node=self._settings.node,
                     remedy="Make the plan anew.",
                 )
-            self._epochs.remember_epoch(bind.epoch)
-            place = Place(
-                epoch=bind.epoch,
-                plan_key=bind.plan_key,
-                stage_index=bind.stage_index,
-                stage_count=bind.stage_count,
-                next=bind.next,
-            )
+            self._epochs.remember_epoch(place.epoch)
             return (await self._stage.worker.place(place)).next_address
 
     async def unload(self) -> None:

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 import psutil
 
 from layerline.errors import LayerlineError, StageFailedError
+from layerline.holding import Place
 from node import pipe
 from node.daemon.child import LastWords, kill, reaped, spawn
 from node.daemon.workers.process_state import look_at
 from node.daemon.workers.silence import BUSY_SILENCE_S, FROZEN_S, LOOK_INTERVAL_S, Silence
-from node.pipe import Alive, Failed, Place, Placed, Progress, Refused, Start, Started, Vacate
+from node.pipe import Alive, Failed, Placed, Progress, Refused, Start, Started, Vacate
 
 KILL_DEADLINE_S = 2.0
 LAST_MESSAGES_DEADLINE_S = 1.0

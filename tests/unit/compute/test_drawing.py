@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from layerline.frames import PageRun, SampledToken, Sampling, Span
-from node.model.drawing import Drawing
+from layerline.frames import SampledToken, Sampling
+from node.model.drawing import Draw, Drawing
 from node.ranks.group import Alone
 from tests.fakes.ranked_stages import shared_groups, together
 
@@ -24,20 +24,17 @@ WAYS = [
 ]
 
 
-def spans_of(ways: list[Sampling]) -> list[Span]:
-    return [
-        Span(sequence=row, start=4, count=1, pages=(PageRun(first=row, count=2),), sampling=sampling)
-        for row, sampling in enumerate(ways)
-    ]
+def draws_of(ways: list[Sampling]) -> list[Draw]:
+    return [Draw(sequence=row, position=5, sampling=sampling) for row, sampling in enumerate(ways)]
 
 
-def drawn_in_parts(logits_NW: Tensor, spans: list[Span]) -> list[list[SampledToken]]:
+def drawn_in_parts(logits_NW: Tensor, draws: list[Draw]) -> list[list[SampledToken]]:
     """What each of three ranks draws, in blocks of two rows."""
     drawings = [Drawing(first, group) for first, group in zip(CUTS, shared_groups(3), strict=False)]
 
     def work(rank: int) -> list[SampledToken]:
         part_NV = logits_NW[:, CUTS[rank] : CUTS[rank + 1]]
-        return drawings[rank].after((part_NV[n : n + 2], spans[n : n + 2]) for n in range(0, len(spans), 2))
+        return drawings[rank].after((part_NV[n : n + 2], draws[n : n + 2]) for n in range(0, len(draws), 2))
 
     return together([functools.partial(work, rank) for rank in range(3)])
 
@@ -47,9 +44,9 @@ def drawn_in_parts(logits_NW: Tensor, spans: list[Span]) -> list[list[SampledTok
 def test_every_way_of_drawing_gives_what_the_whole_gives(seed: int, dtype: torch.dtype) -> None:
     """Few different numbers, so that the likeliest is often one of several that are equal."""
     logits_NW = torch.randint(0, 3, (len(WAYS), CUTS[-1]), generator=torch.Generator().manual_seed(seed)).to(dtype)
-    spans = spans_of(WAYS)
-    first, *others = drawn_in_parts(logits_NW, spans)
-    assert first == Drawing(0, Alone()).after([(logits_NW, spans)])
+    draws = draws_of(WAYS)
+    first, *others = drawn_in_parts(logits_NW, draws)
+    assert first == Drawing(0, Alone()).after([(logits_NW, draws)])
     assert others == [[], []]
 
 
@@ -57,7 +54,7 @@ def test_of_equal_tokens_the_first_is_drawn_wherever_it_lies() -> None:
     for likeliest in ([4, 5], [5, 19], [6, 7], [0, 19], [19]):
         logits_1W = torch.zeros(1, CUTS[-1])
         logits_1W[0, likeliest] = 1.0
-        (token,) = drawn_in_parts(logits_1W, spans_of([Sampling()]))[0]
+        (token,) = drawn_in_parts(logits_1W, draws_of([Sampling()]))[0]
         assert token.token_id == likeliest[0]
 
 
@@ -68,6 +65,6 @@ def test_after_a_logit_that_is_no_number_on_any_rank_nothing_is_drawn(value: flo
     """The other rows are drawn from, in that block and the next."""
     logits_NW = torch.zeros(4, CUTS[-1])
     logits_NW[1, place] = value
-    first, *others = drawn_in_parts(logits_NW, spans_of([way] * 4))
+    first, *others = drawn_in_parts(logits_NW, draws_of([way] * 4))
     assert [token.sequence for token in first] == [0, 2, 3]
     assert others == [[], []]

@@ -40,7 +40,7 @@ def describe_as(world: Mapping[str, Says], asked: list[str] | None = None) -> De
 
 
 def finder(lookout: FakeLookout, world: Mapping[str, Says], *by_hand: str) -> Finder:
-    return Finder(lookout, by_hand, describe_as(world), coordinator="desk/1")
+    return Finder(lookout, by_hand, describe_as(world), instance="0123456789abcdef")
 
 
 def now_s() -> float:

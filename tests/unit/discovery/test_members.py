@@ -13,6 +13,8 @@ from layerline.version import WIRE_VERSION
 from tests.fakes.lookout import advert
 from tests.fakes.worlds import node
 
+OWN = "0123456789abcdef"
+
 LISTING = ModelListing(name="tiny.gguf", size_bytes=1)
 
 
@@ -31,7 +33,7 @@ def after(*answers: tuple[Lead, Outcome | None], since_s: float = 0.0) -> tuple[
         events += [Seen(lead=each), Asked(key=each.key, at_s=1.0)]
         if outcome:
             events.append(Told(key=each.key, outcome=outcome, at_s=1.0))
-    return members(apply(Cluster(), *events), since_s=since_s, coordinator="desk/1")
+    return members(apply(Cluster(), *events), since_s=since_s, instance=OWN)
 
 
 def why(facts: NodeFacts) -> str:
@@ -59,7 +61,7 @@ def test_a_member_is_met_first_where_it_answered_and_last_where_nobody_did() -> 
         (node("a", state="draining"), "shutting down"),
         (node("a", state="starting"), "still measures its devices"),
         (
-            node("a", held_by=Holder(coordinator="attic/9", address="10.0.0.9:555")),
+            node("a", held_by=Holder(coordinator="attic/9", address="10.0.0.9:555", instance="0" * 16)),
             "held by the coordinator attic/9 at 10.0.0.9:555",
         ),
     ],
@@ -69,7 +71,7 @@ def test_a_node_that_cannot_be_used_has_a_reason(facts: NodeFacts, reason: str) 
 
 
 def test_a_node_that_this_coordinator_holds_can_be_used() -> None:
-    assert why(node("a", held_by=Holder(coordinator="desk/1", address="10.0.0.1:444"))) == ""
+    assert why(node("a", held_by=Holder(coordinator="desk/1", address="10.0.0.1:444", instance=OWN))) == ""
 
 
 @pytest.mark.parametrize(("state", "models"), [("ready", (LISTING,)), ("starting", (LISTING,)), ("draining", ())])

@@ -30,6 +30,7 @@ def plan(*pipelines: PipelinePlan, layers: int = 6) -> Plan:
         digest="d1",
         dtype="float32",
         kv_dtype="float32",
+        weights="float32",
         layers=layers,
         context_tokens=128,
         pipelines=pipelines,

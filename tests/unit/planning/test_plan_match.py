@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from coordinator.plan_match import does_for, other_model
@@ -22,3 +24,40 @@ def test_the_widest_stage_spans_as_many_devices_as_asked_for(asked: int, does: b
 
 def test_who_asks_for_something_else_is_told_what_there_is():
     assert "(a=0-9 over 2 devices, b=10-29)" in str(other_model(PLAN))
+
+
+@pytest.mark.parametrize(
+    ("changes", "does"),
+    [
+        ({}, True),
+        ({"dtype": "bfloat16", "weights": "bfloat16", "kv_dtype": "bfloat16"}, True),
+        ({"dtype": "float32"}, False),
+        ({"weights": "float32"}, False),
+        ({"kv_dtype": "int8"}, False),
+    ],
+)
+def test_what_is_not_said_is_taken_as_it_is(changes: dict[str, Any], does: bool) -> None:
+    assert does_for(PLAN, PlanRequest(model="m", **changes)) == does
+
+
+def test_whoever_does_not_say_gets_what_another_dtype_is_served_in() -> None:
+    served = make_plan(problem(model_spec(), PlanRequest(model="m", dtype="float32"), NODES))
+    assert does_for(served, PlanRequest(model="m"))
+    assert not does_for(served, PlanRequest(model="m", dtype="bfloat16"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "resolved"),
+    [
+        ({}, ("bfloat16", "bfloat16", "bfloat16")),
+        ({"dtype": "float32"}, ("float32", "float32", "float32")),
+        ({"weights": "float32"}, ("float32", "float32", "float32")),
+        ({"kv_dtype": "int8"}, ("bfloat16", "bfloat16", "int8")),
+    ],
+)
+def test_what_is_not_said_of_a_model_that_is_to_be_loaded(asked: dict[str, str], resolved: tuple[str, ...]) -> None:
+    request = PlanRequest(model="m", **asked).resolved()
+    assert (request.dtype, request.weights, request.kv_dtype) == resolved
+    plan = make_plan(problem(model_spec(), PlanRequest(model="m", **asked), NODES))
+    assert (plan.dtype, plan.weights, plan.kv_dtype) == resolved
+    assert {(s.spec.dtype, s.spec.weights, s.spec.kv_dtype) for s in plan.stages} == {resolved}

@@ -50,15 +50,24 @@ SAMPLINGS = st.builds(
     penalised=st.lists(SMALL, max_size=4).map(tuple),
     return_logits=st.booleans(),
 )
+
+
+def drawing_span(count: int, draws: int, sampling: Sampling, **fields: Any) -> Span:
+    """A span that draws after some of its rows, or after none."""
+    draws = min(draws, count, 1 if sampling.penalised else count)
+    return Span(count=count, draws=draws, sampling=sampling if draws else None, **fields)
+
+
 SPANS = st.builds(
-    Span,
+    drawing_span,
     sequence=NUMBERS,
     start=st.integers(0, 1 << 20),
     count=st.integers(1, 4),
     pages=st.lists(
         st.builds(PageRun, first=st.integers(0, 1 << 23), count=st.integers(1, 1 << 23)), min_size=1, max_size=3
     ).map(tuple),
-    sampling=st.none() | SAMPLINGS,
+    draws=st.integers(0, 4),
+    sampling=SAMPLINGS,
 )
 
 
@@ -90,7 +99,9 @@ def test_a_result_comes_back_as_it_was(
     epoch: int, step: int, sampled: list[tuple[int, int, bool]], timings: tuple[StageTiming, ...]
 ) -> None:
     tokens = tuple(
-        SampledToken(sequence=sequence, token_id=token_id, logits=tensor("float32", 5) if logits else None)
+        SampledToken(
+            sequence=sequence, position=token_id, token_id=token_id, logits=tensor("float32", 5) if logits else None
+        )
         for sequence, token_id, logits in sampled
     )
     told = StepResult(epoch=epoch, step=step, sampled=tokens, timings=timings, failed=(step, 7))
@@ -113,6 +124,9 @@ GOOD: dict[str, Any] = {
 GOOD_SPAN: dict[str, Any] = GOOD["spans"][0]
 
 
+SURE: dict[str, Any] = {"top_p": 1, "repetition_penalty": 1}
+
+
 def span(**change: Any) -> dict[str, Any]:
     return {"spans": [{**GOOD_SPAN, **change}]}
 
@@ -131,9 +145,13 @@ def test_the_frame_that_the_bad_ones_are_made_of_is_good() -> None:
         (span(start=(1 << 32) - 1), "span out of range"),
         (span(pages=[{"first": (1 << 32) - 1, "count": 1}]), "page run"),
         (span(pages=[{"first": 1, "count": 0}]), "page run"),
-        (span(sampling={"temperature": math.nan, "top_p": 1, "repetition_penalty": 1}), "temperature"),
-        (span(sampling={"top_p": 0, "repetition_penalty": 1}), "top_p"),
-        (span(sampling={"top_p": 1, "repetition_penalty": math.inf}), "repetition_penalty"),
+        (span(draws=1, sampling={"temperature": math.nan, "top_p": 1, "repetition_penalty": 1}), "temperature"),
+        (span(draws=1, sampling={"top_p": 0, "repetition_penalty": 1}), "top_p"),
+        (span(draws=1, sampling={"top_p": 1, "repetition_penalty": math.inf}), "repetition_penalty"),
+        (span(draws=1), "says how"),
+        (span(sampling=SURE), "says how"),
+        (span(draws=3, sampling=SURE), "some or all of its rows"),
+        (span(draws=2, sampling={**SURE, "penalised": [5]}), "draws once"),
         ({"tensor": {"dtype": "int32", "shape": [2], "data": bytes(7)}}, "7 bytes"),
         ({"tensor": {"dtype": "int32", "shape": [2, 0], "data": b""}}, "shape"),
         ({"tensor": {"dtype": "int32", "shape": [1] * 5, "data": bytes(4)}}, "shape"),

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from layerline import facts, plan, reports, stats_report
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
-from layerline.holding import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, Load, Peer, Welcome
+from layerline.holding import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Peer, Place, Welcome
 from layerline.plan import DTYPES, KV_DTYPES, MAX_SHARE, StageSpec
 from layerline.reports import PrepareEvent
 from layerline.requests import Finished, Piece
 from layerline.rpc.convert import from_message, from_union, to_message, to_union
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
+from tests.fakes.daemon_parts import place_of
 
 SPEC = StageSpec(
     model="m", digest="d", first_layer=0, last_layer=1, dtype="float32", devices=("cpu",), pages=4, page_tokens=4,
@@ -41,11 +42,11 @@ SPECS = st.builds(
     max_rows=st.integers(1, 65536),
     kv_dtype=st.sampled_from(("", *KV_DTYPES)),
     shares=st.sampled_from([(), (1, 1), (3, MAX_SHARE)]),
+    weights=st.just(""),
 )
 PEERS = st.builds(Peer, node_id=NAMES, name=NAMES, addresses=st.lists(NAMES, min_size=1, max_size=3).map(tuple))
-BINDS = st.builds(
-    Bind,
-    command=NUMBERS,
+PLACES = st.builds(
+    Place,
     epoch=st.integers(1, (1 << 63) - 1),
     plan_key=st.binary(min_size=PLAN_KEY_BYTES, max_size=PLAN_KEY_BYTES),
     stage_index=st.just(0),
@@ -87,10 +88,13 @@ SPECIAL = {
         context_tokens=NUMBERS,
         layers=st.lists(st.builds(plan.ManualStage, node=NAMES, first_layer=NUMBERS, last_layer=NUMBERS)).map(tuple),
         kv_dtype=st.sampled_from(("", *KV_DTYPES)),
+        weights=st.just(""),
         tensor_parallel=st.integers(0, plan.MAX_DEVICES),
     ),
     Peer: PEERS,
-    Bind: BINDS,
+    Load: st.builds(Load, command=NUMBERS, stage=st.integers(1, (1 << 64) - 1), spec=SPECS),
+    Place: PLACES,
+    HoldHello: st.builds(HoldHello.of, NAMES),
     LayerlineError: st.builds(
         lambda cls, message, node, remedy: cls(message, node=node, remedy=remedy),
         st.sampled_from(list(ERRORS.values())),
@@ -191,13 +195,15 @@ def test_junk_is_a_noun_or_a_protocol_error(union: Any, message_class: type[Mess
         ({"shares": [MAX_SHARE + 1]}, "shares must be 1"),
         ({"dtype": "int4"}, "int4"),
         ({"kv_dtype": "fp4"}, "kv_dtype is 'fp4'"),
+        ({"weights": "q4_k"}, "weights is 'q4_k'"),
+        ({"weights": "bfloat16"}, "weights in bfloat16 cannot be computed with in float32"),
         ({"first_layer": 2}, "range"),
         ({"model": "a\nb"}, "model name"),
         ({"pages": 0}, "pages"),
     ],
 )
 def test_a_message_that_its_noun_refuses_is_a_protocol_error(change: dict[str, Any], words: str) -> None:
-    message = to_union(Load(command=1, spec=SPEC), node_pb2.HoldCommand)
+    message = to_union(Load(command=1, stage=1, spec=SPEC), node_pb2.HoldCommand)
     for field, value in change.items():
         message.load.spec.ClearField(field)
         if isinstance(value, list):
@@ -210,7 +216,13 @@ def test_a_message_that_its_noun_refuses_is_a_protocol_error(change: dict[str, A
 
 def test_a_missing_part_is_refused_not_made_up() -> None:
     with pytest.raises(ProtocolError, match="model name"):
-        from_union(HoldCommand, node_pb2.HoldCommand(load=node_pb2.Load(command=1)))
+        from_union(HoldCommand, node_pb2.HoldCommand(load=node_pb2.Load(command=1, stage=1)))
+    nameless = to_union(Load(command=1, stage=1, spec=SPEC), node_pb2.HoldCommand)
+    nameless.load.ClearField("stage")
+    with pytest.raises(ProtocolError, match="numbered from 1"):
+        from_union(HoldCommand, nameless)
+    with pytest.raises(ProtocolError, match="instance"):
+        from_union(HoldCommand, node_pb2.HoldCommand(hold_hello=node_pb2.HoldHello(coordinator="a", instance="A" * 16)))
 
 
 def test_nothing_and_what_a_newer_peer_says_are_protocol_errors() -> None:
@@ -226,6 +238,6 @@ def test_a_command_in_place_of_an_event_is_a_protocol_error() -> None:
 
 
 def test_presence_is_kept_where_it_has_a_meaning() -> None:
-    last = Bind(command=1, epoch=1, plan_key=b"k" * 16, stage_index=0, stage_count=1, next=None)
-    assert from_union(HoldCommand, to_union(last, node_pb2.HoldCommand)).next is None
+    last = Bind(command=1, stage=1, place=place_of(1))
+    assert from_union(HoldCommand, to_union(last, node_pb2.HoldCommand)).place.next is None
     assert Heartbeat() == from_union(HoldEvent, to_union(Heartbeat(), node_pb2.HoldEvent))

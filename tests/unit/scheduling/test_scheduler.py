@@ -160,7 +160,7 @@ def test_a_result_given_twice_or_out_of_order_is_refused() -> None:
     first, second = world.next_step(), world.next_step()
     with pytest.raises(ProtocolError, match="the step due is 1"):
         world.complete(result(second, _1=7))
-    doubled = SampledToken(sequence=1, token_id=7)
+    doubled = SampledToken(sequence=1, position=12, token_id=7)
     world.complete(result(first))
     with pytest.raises(ProtocolError):
         world.complete(StepResult(epoch=1, step=2, sampled=(doubled, doubled)))

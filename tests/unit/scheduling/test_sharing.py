@@ -36,7 +36,10 @@ def pages(step: Step | None, sequence: int) -> list[tuple[int, int]]:
 def back(world: Scheduler, step: Step | None, token_id: int = 7) -> None:
     """Every sequence of the step that is to have a token has `token_id`."""
     assert step is not None
-    sampled = tuple(SampledToken(sequence=number, token_id=token_id) for number in sorted(step.sampled_sequences()))
+    sampled = tuple(
+        SampledToken(sequence=number, position=position, token_id=token_id)
+        for number, position in sorted(step.drawn_positions())
+    )
     world.complete(StepResult(epoch=1, step=step.number, sampled=sampled))
 
 

@@ -123,7 +123,10 @@ def test_payload_is_counted_link_by_link() -> None:
     with recorder.sending(step(1, sequences=(1, 2))):
         clock.now_s += 0.25
     logits = TensorBytes(dtype="float32", shape=(5,), data=bytes(20))
-    sampled = (SampledToken(sequence=1, token_id=1), SampledToken(sequence=2, token_id=1, logits=logits))
+    sampled = (
+        SampledToken(sequence=1, position=1, token_id=1),
+        SampledToken(sequence=2, position=1, token_id=1, logits=logits),
+    )
     recorder.returned(StepResult(epoch=1, step=1, sampled=sampled))
     links = recorder.report(FIGURES).recent.links
     assert [(link.sender, link.receiver) for link in links] == [

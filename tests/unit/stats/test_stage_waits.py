@@ -39,7 +39,7 @@ class SlowStage(EchoStage):
 
 
 def frame(step: int) -> Frame:
-    span = Span(sequence=1, start=0, count=1, pages=(PageRun(first=0, count=1),), sampling=Sampling())
+    span = Span(sequence=1, start=0, count=1, pages=(PageRun(first=0, count=1),), draws=1, sampling=Sampling())
     tensor = TensorBytes(dtype="int32", shape=(1,), data=bytes(4))
     before = StageTiming(stage_index=0, compute_us=3, waited_us=5, sending_us=6)
     return Frame(epoch=1, step=step, spans=(span,), tensor=tensor, timings=(before,))

@@ -49,7 +49,13 @@ def every_field() -> Span:
         return_logits=True,
     )
     return Span(
-        sequence=1 << 40, start=160, count=1, pages=(PageRun(first=3, count=4),), skipped_pages=8, sampling=sampling
+        sequence=1 << 40,
+        start=160,
+        count=1,
+        pages=(PageRun(first=3, count=4),),
+        skipped_pages=8,
+        draws=1,
+        sampling=sampling,
     )
 
 
@@ -85,7 +91,12 @@ def test_large_steps_come_whole_and_in_order(ends: Ends):
 def test_a_step_over_the_bound_is_not_sent():
     penalised = tuple(range(1 << 24, (1 << 24) + MAX_STEP_BYTES // 5 + 1))
     span = Span(
-        sequence=1, start=0, count=1, pages=(PageRun(first=0, count=1),), sampling=Sampling(penalised=penalised)
+        sequence=1,
+        start=0,
+        count=1,
+        pages=(PageRun(first=0, count=1),),
+        draws=1,
+        sampling=Sampling(penalised=penalised),
     )
     with pytest.raises(ProtocolError, match="Step 9 takes"):
         pack_step(frame(1, span))

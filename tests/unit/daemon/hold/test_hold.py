@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from layerline.errors import (
     LayerlineError,
     NodeDrainingError,
     NodeHeldError,
+    PlanInvalidError,
     ProtocolError,
     StageFailedError,
     WireVersionError,
@@ -39,7 +41,7 @@ from node.daemon.hold.outbox import MAX_EVENTS, Outbox
 from tests.fakes.daemon_parts import FakeWorkers, bind_command, make_keeper, stage_spec
 from tests.fakes.virtual_time import run_in_virtual_time
 
-HELLO = HoldHello(wire_version=WIRE_VERSION, coordinator="desk")
+HELLO = HoldHello.of("desk")
 ADDRESS = "10.0.0.9:5000"
 
 
@@ -95,13 +97,15 @@ async def test_a_hold_from_hello_to_its_end():
     assert await wire.next_event() == Welcome(node_id="k1", last_epoch=0)
     assert admission.holder is not None
     assert (admission.holder.coordinator, admission.holder.address) == ("desk", ADDRESS)
-    wire.say(Load(command=1, spec=stage_spec()))
+    wire.say(Load(command=1, stage=1, spec=stage_spec()))
     progress = await wire.next_event(skip=(Heartbeat,))
     assert progress == LoadProgress(command=1, done_bytes=1, total_bytes=2)
-    assert await wire.next_event() == Loaded(command=1, data_port=4711, weights_bytes=1000, kv_bytes=500, adopted=False)
+    assert await wire.next_event() == Loaded(
+        command=1, stage=1, data_port=4711, weights_bytes=1000, kv_bytes=500, adopted=False
+    )
     wire.say(bind_command(1, command=2))
     assert await wire.next_event() == Bound(command=2, next_address="")
-    wire.say(Unload(command=3))
+    wire.say(Unload(command=3, stage=1))
     assert await wire.next_event() == Unloaded(command=3)
     wire.say(None)
     await attending
@@ -115,9 +119,9 @@ async def test_a_hold_from_hello_to_its_end():
         ((None,), ProtocolError, "not a hello"),
         ((Heartbeat(),), ProtocolError, "not a hello"),
         (
-            (HoldHello(wire_version=99, coordinator="new"),),
+            (replace(HELLO, wire_version=99),),
             WireVersionError,
-            f"new at .* 99, node kitchen speaks {WIRE_VERSION}",
+            f"desk at .* 99, node kitchen speaks {WIRE_VERSION}",
         ),
         ((HELLO, HELLO), ProtocolError, "second hello"),
         ((HELLO,), DeadlineError, "no sign of life for 8 s"),
@@ -181,7 +185,7 @@ async def _beat_for_ever(wire: FakeWire) -> None:
 
 @in_virtual_time
 async def test_a_command_that_fails_does_not_end_the_hold():
-    wire, admission = FakeWire(HELLO, bind_command(1, command=5), Unload(command=6)), make_admission()
+    wire, admission = FakeWire(HELLO, bind_command(1, command=5), Unload(command=6, stage=1)), make_admission()
     attending = outcome(admission, wire)
     await wire.next_event()
     failed = await wire.next_event()
@@ -197,9 +201,9 @@ async def test_unload_cancels_a_load_and_what_waits_behind_it():
     workers = FakeWorkers(hold_start=True)
     wire, admission = FakeWire(HELLO), make_admission(workers)
     attending = outcome(admission, wire)
-    wire.say(Load(command=1, spec=stage_spec()), bind_command(1, command=2))
+    wire.say(Load(command=1, stage=1, spec=stage_spec()), bind_command(1, command=2))
     assert isinstance(await wire.next_event(skip=(Welcome, Heartbeat)), LoadProgress)
-    wire.say(Unload(command=3))
+    wire.say(Unload(command=3, stage=1))
     events = [await wire.next_event() for _ in range(3)]
     assert [(type(event), event.command) for event in events] == [(Failed, 1), (Failed, 2), (Unloaded, 3)]
     assert workers.spawned[0].told == ["start", "stop"]
@@ -210,7 +214,7 @@ async def test_unload_cancels_a_load_and_what_waits_behind_it():
 @in_virtual_time
 async def test_the_end_of_the_stream_cancels_a_load():
     workers = FakeWorkers(hold_start=True)
-    wire, admission = FakeWire(HELLO, Load(command=1, spec=stage_spec())), make_admission(workers)
+    wire, admission = FakeWire(HELLO, Load(command=1, stage=1, spec=stage_spec())), make_admission(workers)
     attending = outcome(admission, wire)
     assert isinstance(await wire.next_event(skip=(Welcome, Heartbeat)), LoadProgress)
     wire.say(None)
@@ -222,7 +226,7 @@ async def test_the_end_of_the_stream_cancels_a_load():
 async def test_the_place_is_given_up_with_the_hold_and_the_stage_is_kept():
     workers = FakeWorkers()
     wire, admission = (
-        FakeWire(HELLO, Load(command=1, spec=stage_spec()), bind_command(1, command=2)),
+        FakeWire(HELLO, Load(command=1, stage=1, spec=stage_spec()), bind_command(1, command=2)),
         make_admission(workers),
     )
     attending = outcome(admission, wire)
@@ -236,13 +240,14 @@ async def test_the_place_is_given_up_with_the_hold_and_the_stage_is_kept():
 @in_virtual_time
 async def test_a_lost_worker_is_told_at_once():
     workers = FakeWorkers()
-    wire, admission = FakeWire(HELLO, Load(command=1, spec=stage_spec())), make_admission(workers)
+    wire, admission = FakeWire(HELLO, Load(command=1, stage=1, spec=stage_spec())), make_admission(workers)
     attending = outcome(admission, wire)
     while not isinstance(await wire.next_event(), Loaded):
         pass
     workers.spawned[0].die(StageFailedError("It was killed."))
     lost = await wire.next_event()
     assert isinstance(lost, WorkerLost)
+    assert lost.stage == 1
     assert lost.error.message == "It was killed."
     wire.say(None)
     await attending
@@ -252,7 +257,7 @@ async def test_a_lost_worker_is_told_at_once():
 async def test_too_many_commands_end_the_hold():
     workers = FakeWorkers(hold_start=True)
     wire, admission = FakeWire(HELLO), make_admission(workers)
-    wire.say(*(Load(command=number, spec=stage_spec()) for number in range(MAX_COMMANDS + 2)))
+    wire.say(*(Load(command=number, stage=1, spec=stage_spec()) for number in range(MAX_COMMANDS + 2)))
     with pytest.raises(ProtocolError, match="commands are waiting"):
         await admission.attend(wire, ADDRESS)
 
@@ -295,3 +300,61 @@ async def test_progress_and_heartbeats_give_way_to_newer_ones_and_nothing_else_d
         Heartbeat(),
         Unloaded(command=1),
     ]
+
+
+async def welcomed(
+    wire: FakeWire, admission: HoldAdmission, *commands: HoldCommand
+) -> tuple[asyncio.Task[None], HoldEvent]:
+    """The hold, and the answer to the last of these commands."""
+    attending = outcome(admission, wire)
+    wire.say(*commands)
+    for _ in commands:
+        event = await wire.next_event(skip=(Welcome, Heartbeat, LoadProgress))
+    return attending, event
+
+
+@in_virtual_time
+async def test_a_node_with_a_stage_refuses_a_second_one_and_keeps_the_first() -> None:
+    workers = FakeWorkers()
+    wire = FakeWire(HELLO)
+    load = Load(command=1, stage=1, spec=stage_spec())
+    attending, refused = await welcomed(wire, make_admission(workers), load, replace(load, command=2, stage=7))
+    assert isinstance(refused, Failed)
+    assert isinstance(refused.error, PlanInvalidError)
+    assert refused.error.message == "Node kitchen has stage 1 and can have no other, such as stage 7."
+    assert workers.spawned[0].told == ["start"]
+    wire.say(None)
+    await attending
+
+
+@in_virtual_time
+async def test_commands_for_a_stage_that_is_not_there_touch_no_other() -> None:
+    workers = FakeWorkers()
+    wire = FakeWire(HELLO)
+    load = Load(command=1, stage=1, spec=stage_spec())
+    bind = replace(bind_command(1, command=2), stage=7)
+    attending, refused = await welcomed(wire, make_admission(workers), load, bind)
+    assert isinstance(refused, Failed)
+    assert refused.error.message == "Node kitchen has no stage 7 loaded to bind."
+    wire.say(Unload(command=3, stage=7))
+    assert await wire.next_event(skip=(Heartbeat,)) == Unloaded(command=3)
+    assert workers.spawned[0].told == ["start"]
+    wire.say(None)
+    await attending
+
+
+@in_virtual_time
+async def test_the_loss_of_a_stage_that_this_coordinator_never_asked_for_is_not_told() -> None:
+    workers, wire = FakeWorkers(), FakeWire(HELLO)
+    admission = make_admission(workers)
+    attending, _ = await welcomed(wire, admission, Load(command=1, stage=1, spec=stage_spec()))
+    wire.say(None)
+    await attending
+    later = FakeWire(HELLO)
+    attending = outcome(admission, later)
+    assert isinstance(await later.next_event(), Welcome)
+    workers.spawned[0].die(StageFailedError("It was killed."))
+    later.say(Load(command=1, stage=1, spec=stage_spec()))
+    assert isinstance(await later.next_event(skip=(Heartbeat, LoadProgress)), Loaded)
+    later.say(None)
+    await attending

@@ -11,10 +11,9 @@ from layerline.holding import (
     HoldHello,
     Unloaded,
 )
-from layerline.version import WIRE_VERSION
 from node.daemon.hold.outbox import MAX_EVENTS, Outbox
 
-HELLO = HoldHello(wire_version=WIRE_VERSION, coordinator="desk")
+HELLO = HoldHello.of("desk")
 ADDRESS = "10.0.0.9:5000"
 
 

@@ -22,8 +22,8 @@ from tests.fakes.daemon_parts import (
     FakeEpochs,
     FakeTimers,
     FakeWorkers,
-    bind_command,
     make_keeper,
+    place_of,
     stage_spec,
 )
 
@@ -118,9 +118,9 @@ async def test_epochs_only_grow_also_over_restarts():
     await keeper.load(stage_spec(), ignore)
     for epoch in (5, 4):
         with pytest.raises(ProtocolError, match=f"epoch {epoch} after epoch 5"):
-            await keeper.bind(bind_command(epoch))
+            await keeper.bind(place_of(epoch))
     following = Peer(node_id="d1", name="desk", addresses=("10.0.0.3:4000",))
-    assert await keeper.bind(bind_command(6, following=following)) == "10.0.0.3:4000"
+    assert await keeper.bind(place_of(6, following=following)) == "10.0.0.3:4000"
     assert (epochs.epoch, keeper.last_epoch) == (6, 6)
     (place,) = workers.spawned[0].places
     assert (place.epoch, place.stage_count, place.next) == (6, 2, following)
@@ -129,7 +129,7 @@ async def test_epochs_only_grow_also_over_restarts():
 async def test_nothing_can_be_bound_before_it_is_loaded():
     epochs = FakeEpochs()
     with pytest.raises(ProtocolError, match="nothing loaded"):
-        await make_keeper(FakeWorkers().spawn, epochs=epochs).bind(bind_command(1))
+        await make_keeper(FakeWorkers().spawn, epochs=epochs).bind(place_of(1))
     assert epochs.epoch == 0
 
 

@@ -13,9 +13,10 @@ import psutil
 import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
+from layerline.holding import Place
 from node.daemon.workers.group import WorkerGroup
 from node.daemon.workers.process import PATIENCE, Patience
-from node.pipe import Place, Placed, Start, Started
+from node.pipe import Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
 
 DEADLINE_S = 20

@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
-from layerline.holding import Peer
+from layerline.holding import Peer, Place
 from node.daemon.workers.process import PATIENCE, Patience, WorkerProcess
-from node.pipe import Place, Placed, Start, Started
+from node.pipe import Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class Lost:
