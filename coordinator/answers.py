@@ -17,7 +17,6 @@ from coordinator.text.detokenizer import Detokenizer
 from coordinator.text.model_text import ModelText
 from coordinator.text.stop_strings import StopStrings
 from coordinator.text.token_text import TokenText
-from layerline.errors import RequestError
 from layerline.frames import Sampling
 from layerline.requests import Finished, GenerateRequest, Piece, StageSummary, Timings, Usage
 
@@ -54,21 +53,9 @@ async def read_prompt(
         assert request.token_ids is not None
         token_ids = request.token_ids
         text.check_ids(token_ids, context_tokens=context_tokens)
-    return Prompt(request=request, token_ids=token_ids, sampling=_sampling(request), stop_ids=stop_ids)
-
-
-def _sampling(request: GenerateRequest) -> Sampling:
-    try:
-        return Sampling(
-            temperature=request.temperature,
-            top_k=request.top_k,
-            top_p=request.top_p,
-            min_p=request.min_p,
-            repetition_penalty=request.repetition_penalty,
-            seed=secrets.randbits(63) if request.seed is None else request.seed,
-        )
-    except ValueError as error:
-        raise RequestError(f"The request is not valid: {error}.") from error
+    seed = secrets.randbits(63) if request.seed is None else request.seed
+    sampling = Sampling.of(request.sampling, seed=seed)
+    return Prompt(request=request, token_ids=token_ids, sampling=sampling, stop_ids=stop_ids)
 
 
 @dataclass(kw_only=True, slots=True)

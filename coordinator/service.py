@@ -10,8 +10,8 @@ from coordinator.coordinator import Coordinator
 from layerline.errors import RequestError
 from layerline.plan import PlanRequest
 from layerline.reports import PlanReport
+from layerline.requests import GenerateRequest
 from layerline.rpc.convert import from_message, to_message, to_union
-from layerline.rpc.convert_requests import generate_from_message
 from layerline.rpc.status import stream_handler, unary_handler
 from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc, node_pb2
 
@@ -65,6 +65,6 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         self, request: coordinator_pb2.GenerateRequest, context: Any
     ) -> AsyncGenerator[coordinator_pb2.GenerateEvent, None]:
         """Answers a request; the client's leaving ends it."""
-        async with aclosing(self._coordinator.generate(generate_from_message(request))) as events:
+        async with aclosing(self._coordinator.generate(from_message(GenerateRequest, request))) as events:
             async for event in events:
                 yield to_union(event, coordinator_pb2.GenerateEvent)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         WireError,
         WireVersionError,
     )
-    from layerline.plan import ManualStage
+    from layerline.plan import ManualStage, PlanOptions
     from layerline.reports import (
         Announcement,
         CoordinatorFacts,
@@ -67,8 +67,16 @@ if TYPE_CHECKING:
         Ready,
         StageReport,
     )
-    from layerline.request_options import GenerateOptions
-    from layerline.requests import Completion, Finished, Message, Piece, StageSummary, Timings, Usage
+    from layerline.requests import (
+        Completion,
+        Finished,
+        GenerateOptions,
+        Message,
+        Piece,
+        StageSummary,
+        Timings,
+        Usage,
+    )
     from layerline.stats_report import (
         DurationStats,
         LinkStats,
@@ -82,7 +90,7 @@ if TYPE_CHECKING:
     )
 
 # Light ones first: `import layerline` must not pay for gRPC, and `layerline.UsageError` neither.
-_HOMES = ("errors", "requests", "plan", "reports", "stats_report", "request_options", "client", "async_client")
+_HOMES = ("errors", "requests", "plan", "reports", "stats_report", "client", "async_client")
 
 __all__ = [
     "Announcement",
@@ -127,6 +135,7 @@ __all__ = [
     "PlanDoesNotFitError",
     "PlanError",
     "PlanInvalidError",
+    "PlanOptions",
     "PlanReport",
     "Planned",
     "PortInUseError",

@@ -16,10 +16,10 @@ import grpc.aio
 
 from layerline import calls
 from layerline.errors import NoCoordinatorError
-from layerline.plan import ManualStage
+from layerline.plan import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
-from layerline.request_options import GenerateOptions, GivenMessage, chat_request, generate_request, plan_request
-from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
+from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
 from layerline.rpc.channels import open_channel
 from layerline.rpc.v1 import coordinator_pb2_grpc
 from layerline.stats_report import StatsReport
@@ -187,33 +187,13 @@ class AsyncClient:
         """How the work of the model in service goes, and what holds it up; RequestError while there is none."""
         return await self._ask(calls.stats())
 
-    async def plan(
-        self,
-        model: str,
-        *,
-        dtype: str = "",
-        kv_dtype: str = "",
-        context_tokens: int = 0,
-        layers: Sequence[ManualStage] = (),
-        tensor_parallel: int = 0,
-    ) -> PlanReport:
+    async def plan(self, model: str, **options: Unpack[PlanOptions]) -> PlanReport:
         """Who would hold which layers of `model`, and why; loads nothing."""
-        request = plan_request(model, dtype, kv_dtype, context_tokens, layers, tensor_parallel)
-        return await self._ask(calls.plan(request))
+        return await self._ask(calls.plan(plan_request(model, options)))
 
-    def prepare(
-        self,
-        model: str,
-        *,
-        dtype: str = "",
-        kv_dtype: str = "",
-        context_tokens: int = 0,
-        layers: Sequence[ManualStage] = (),
-        tensor_parallel: int = 0,
-    ) -> AsyncStream[PrepareEvent, Ready]:
+    def prepare(self, model: str, **options: Unpack[PlanOptions]) -> AsyncStream[PrepareEvent, Ready]:
         """Loads `model` if it is not loaded; the stream tells how far each node is, until Ready."""
-        request = plan_request(model, dtype, kv_dtype, context_tokens, layers, tensor_parallel)
-        return AsyncStream(self._connected, calls.prepare(request))
+        return AsyncStream(self._connected, calls.prepare(plan_request(model, options)))
 
     async def connect(self) -> CoordinatorFacts:
         """Finds and greets the coordinator now rather than on first use."""
@@ -236,6 +216,7 @@ class AsyncClient:
     def _answer(
         self, request: GenerateRequest, stream: bool
     ) -> Coroutine[Any, Any, Completion] | AsyncStream[Piece, Finished]:
+        calls.require_flag("stream", stream)
         answer = AsyncStream(self._connected, calls.generate(request))
         return answer if stream else _whole(answer)
 

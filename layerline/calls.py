@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message as WireMessage
 
 from layerline.addresses import split_address
+from layerline.checks import shown
 from layerline.errors import (
     DeadlineError,
     LayerlineError,
@@ -26,11 +27,12 @@ from layerline.errors import (
 from layerline.plan import PlanRequest
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.rpc.channels import MAX_MESSAGE_BYTES
 from layerline.rpc.convert import from_message, from_union, to_message
-from layerline.rpc.convert_requests import generate_to_message
 from layerline.rpc.status import DETAIL_KEY, error_from_rpc
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
 from layerline.stats_report import StatsReport
+from layerline.units import format_bytes
 from layerline.version import WIRE_VERSION
 
 SEARCH_TIMEOUT_S = 3.0
@@ -153,8 +155,15 @@ def prepare(request: PlanRequest) -> StreamCall[PrepareEvent, Ready]:
 
 
 def generate(request: GenerateRequest) -> StreamCall[Piece, Finished]:
-    """Answers a request."""
-    return StreamCall(method="Generate", message=generate_to_message(request), reader=AnswerReader(request.n))
+    """Answers a request; RequestError for one that no message can hold."""
+    message = to_message(request, coordinator_pb2.GenerateRequest)
+    if message.ByteSize() > MAX_MESSAGE_BYTES:
+        raise RequestError(
+            f"The prompt is too long to be sent: the request has {format_bytes(message.ByteSize())}, and a message "
+            f"may have {format_bytes(MAX_MESSAGE_BYTES)}.",
+            remedy="Shorten the prompt; no model has a context for one of that length.",
+        )
+    return StreamCall(method="Generate", message=message, reader=AnswerReader(request.n))
 
 
 def first(all_finished: Sequence[End]) -> End | None:
@@ -174,6 +183,12 @@ def require_finished(reader: Reader[object, object], peer: str) -> None:
         raise ProtocolError(f"{peer} ended a stream without finishing it.", remedy="Check its log.")
 
 
+def require_flag(name: str, value: object) -> None:
+    """Refuses what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be True or False, not {shown(value)}.")
+
+
 def checked_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """The addresses that a client was given; none if it is to look for itself."""
     if given is None:
@@ -185,7 +200,7 @@ def checked_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
 def _checked_address(address: str) -> str:
     """`address` if it can be one: host:port, [v6]:port or unix:path."""
     if not isinstance(address, str):
-        raise UsageError(f"A coordinator's address must be text like HOST:PORT, not {address!r:.80}.")
+        raise UsageError(f"A coordinator's address must be text like HOST:PORT, not {shown(address)}.")
     if address.startswith("unix:") and len(address) > len("unix:"):
         return address
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MAX_NAME_LENGTH = 256
 MAX_TEXT_LENGTH = 4_096  # as long as a path may be
+MAX_SHOWN_LENGTH = 80
 
 
 def require(condition: bool, message: str) -> None:
@@ -19,9 +20,19 @@ def require_text(value: str, what: str) -> None:
 
 def require_name(value: str, what: str) -> None:
     """Raises ValueError unless `value` is a short printable non-empty string."""
-    require(0 < len(value) <= MAX_NAME_LENGTH and value.isprintable(), f"{what} is not a short printable name")
+    is_short = isinstance(value, str) and 0 < len(value) <= MAX_NAME_LENGTH
+    require(is_short and value.isprintable(), f"{what} is not a short printable name")
 
 
 def require_one_of(value: str, allowed: tuple[str, ...], what: str) -> None:
     """Raises ValueError unless `value` is one of `allowed`."""
     require(value in allowed, f"{what} is {value!r}, must be one of {', '.join(allowed)}")
+
+
+def shown(value: object) -> str:
+    """A value as sentences show it: on one line, and short whatever it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number that is too long for Python to write
+        return f"a {type(value).__name__}"
+    return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[:MAX_SHOWN_LENGTH]}…"

@@ -18,10 +18,10 @@ import grpc
 
 from layerline import calls
 from layerline.errors import NoCoordinatorError
-from layerline.plan import ManualStage
+from layerline.plan import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
-from layerline.request_options import GenerateOptions, GivenMessage, chat_request, generate_request, plan_request
-from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
+from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
 from layerline.rpc.channels import open_blocking_channel
 from layerline.rpc.v1 import coordinator_pb2_grpc
 from layerline.stats_report import StatsReport
@@ -173,33 +173,13 @@ class Client:
         """How the work of the model in service goes, and what holds it up; RequestError while there is none."""
         return self._ask(calls.stats())
 
-    def plan(
-        self,
-        model: str,
-        *,
-        dtype: str = "",
-        kv_dtype: str = "",
-        context_tokens: int = 0,
-        layers: Sequence[ManualStage] = (),
-        tensor_parallel: int = 0,
-    ) -> PlanReport:
+    def plan(self, model: str, **options: Unpack[PlanOptions]) -> PlanReport:
         """Who would hold which layers of `model`, and why; loads nothing."""
-        request = plan_request(model, dtype, kv_dtype, context_tokens, layers, tensor_parallel)
-        return self._ask(calls.plan(request))
+        return self._ask(calls.plan(plan_request(model, options)))
 
-    def prepare(
-        self,
-        model: str,
-        *,
-        dtype: str = "",
-        kv_dtype: str = "",
-        context_tokens: int = 0,
-        layers: Sequence[ManualStage] = (),
-        tensor_parallel: int = 0,
-    ) -> Stream[PrepareEvent, Ready]:
+    def prepare(self, model: str, **options: Unpack[PlanOptions]) -> Stream[PrepareEvent, Ready]:
         """Loads `model` if it is not loaded; the stream tells how far each node is, until Ready."""
-        request = plan_request(model, dtype, kv_dtype, context_tokens, layers, tensor_parallel)
-        return self._stream(calls.prepare(request))
+        return self._stream(calls.prepare(plan_request(model, options)))
 
     def connect(self) -> CoordinatorFacts:
         """Finds and greets the coordinator now rather than on first use."""
@@ -220,6 +200,7 @@ class Client:
         self.close()
 
     def _answer(self, request: GenerateRequest, stream: bool) -> Completion | Stream[Piece, Finished]:
+        calls.require_flag("stream", stream)
         answer = self._stream(calls.generate(request))
         if stream:
             return answer

@@ -10,7 +10,9 @@ import math
 from dataclasses import dataclass
 
 from layerline.checks import require, require_name, require_one_of
+from layerline.option import options_of, read_options
 from layerline.plan import DTYPE_BYTES, MAX_PAGES
+from layerline.sampling import SamplingOptions
 
 MAX_POSITIONS = 1 << 24
 MAX_ROWS = 65536
@@ -35,28 +37,45 @@ class PageRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sampling:
-    """How to draw a token. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and penalty 1 are off.
+class Sampling(SamplingOptions):
+    """How a token is drawn: as the request asks for it, and what the coordinator adds.
 
-    The draw depends on the logits, `seed` and the position alone.
+    The draw depends on the logits, these fields and the position alone. The ids are there for the penalties only:
+    those of the prompt, distinct, with a repetition penalty; those of the answer so far, distinct and each with how
+    often it came, with any.
     """
 
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
     seed: int = 0
-    penalised: tuple[int, ...] = ()  # the distinct token ids of the sequence so far; only with a penalty
+    prompt_ids: tuple[int, ...] = ()
+    answer_ids: tuple[int, ...] = ()
+    answer_counts: tuple[int, ...] = ()
     return_logits: bool = False
 
     def __post_init__(self) -> None:
-        require(0.0 <= self.temperature <= 100.0, "temperature must be from 0 to 100")
-        require(0 <= self.top_k <= 1 << 20, "top_k must be from 0 to 1048576")
-        require(0.0 < self.top_p <= 1.0, "top_p must be over 0 and at most 1")
-        require(0.0 <= self.min_p <= 1.0, "min_p must be from 0 to 1")
-        require(0.01 <= self.repetition_penalty <= 100.0, "repetition_penalty must be from 0.01 to 100")
+        read_options(self)
         require(0 <= self.seed < 1 << 64, "seed must be from 0 to 2**64 - 1")
+        require(len(self.answer_ids) == len(self.answer_counts), "each token of the answer needs its count")
+        require(not self.answer_counts or min(self.answer_counts) > 0, "a token of the answer came at least once")
+
+    @classmethod
+    def of(cls, options: SamplingOptions, *, seed: int) -> Sampling:
+        """The sampling of a request's first token."""
+        return cls(**{name: getattr(options, name) for name in options_of(SamplingOptions)}, seed=seed)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether tokens of prompt and answer are to become less likely, or more."""
+        return self.repetition_penalty != 1.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether tokens of the answer are, by how often they came."""
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether a penalty changes any score."""
+        return bool(self.answer_ids and (self.repeats or self.counts)) or bool(self.prompt_ids and self.repeats)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,9 +100,9 @@ class Span:
         require(len(self.pages) > 0, "a span needs pages")
         require(0 <= self.draws <= self.count, "a span draws after none, some or all of its rows")
         require((self.draws > 0) == (self.sampling is not None), "a span that draws says how, and no other does")
-        # What the penalties count would differ from row to row.
-        alike = self.sampling is None or not self.sampling.penalised
-        require(self.draws <= 1 or alike, "a span with penalised tokens draws once")
+        # What penalties count would differ from row to row.
+        alike = self.sampling is None or not (self.sampling.repeats or self.sampling.counts)
+        require(self.draws <= 1 or alike, "a span with a penalty draws once")
 
     @property
     def end(self) -> int:

@@ -6,8 +6,8 @@ stands for it as long as the hold. `Heartbeat` goes both ways; the hold lasts as
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from dataclasses import dataclass
 
 from layerline.checks import require, require_name
@@ -39,7 +39,7 @@ class HoldHello:
     @classmethod
     def of(cls, coordinator: str) -> HoldHello:
         """The hello of a new instance, which that coordinator says to every node."""
-        return cls(wire_version=WIRE_VERSION, coordinator=coordinator, instance=secrets.token_hex(8))
+        return cls(wire_version=WIRE_VERSION, coordinator=coordinator, instance=os.urandom(8).hex())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

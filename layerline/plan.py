@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from layerline.checks import require, require_name, require_one_of
+from layerline.option import Listed, OneOf, WholeNumber, option, read_options, wrong
 
 DTYPES = ("bfloat16", "float32")  # of activations
 WEIGHTS = ("bfloat16", "float32")  # the forms that weights are held in
@@ -15,6 +17,7 @@ MAX_LAYERS = 1024
 MAX_PAGES = 1 << 24
 MAX_DEVICES = 64  # of a stage
 MAX_SHARE = 1_000_000
+MAX_CONTEXT_TOKENS = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +72,23 @@ class ManualStage:
     last_layer: int
 
 
+class _ManualStageTaken:
+    """What `layers` takes of each stage."""
+
+    _layer = WholeNumber(0, MAX_LAYERS - 1)
+
+    def read(self, value: object) -> ManualStage:
+        """It."""
+        if not isinstance(value, ManualStage):
+            raise wrong("a ManualStage", value)
+        if not isinstance(value.node, str) or not value.node:
+            raise wrong("of a node by name or id", value.node)
+        first, last = self._layer.read(value.first_layer), self._layer.read(value.last_layer)
+        if (value.first_layer, value.last_layer) != (first, last) or value.first_layer > value.last_layer:
+            raise wrong("from a first layer to a last one", value)
+        return value
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanRequest:
     """What a user asks of the planner. `context_tokens` 0 lets it choose; empty `layers` likewise.
@@ -80,19 +100,48 @@ class PlanRequest:
     """
 
     model: str
-    dtype: str = ""
-    context_tokens: int = 0
-    layers: tuple[ManualStage, ...] = ()
-    kv_dtype: str = ""
-    weights: str = ""
-    tensor_parallel: int = 0
+    layers: tuple[ManualStage, ...] = option(
+        (),
+        Listed(_ManualStageTaken(), "ManualStages"),
+        "Place the layers by hand, first and last included, as in a=0-14,b=15-29. [default: planned]",
+        metavar="NODE=A-B,...",
+    )
+    tensor_parallel: int = option(
+        0,
+        WholeNumber(0, MAX_DEVICES),
+        "Split every layer of a stage over N devices of its node. [default: 0, chosen for each node]",
+        metavar="N",
+    )
+    dtype: str = option(
+        "",
+        OneOf(DTYPES),
+        "What is computed in: 2 or 4 bytes for each number. [default: as it is where the model is in service, else "
+        "as --weights, or bfloat16]",
+    )
+    weights: str = option(
+        "",
+        OneOf(WEIGHTS),
+        "What weights are held in; as --dtype for now. [default: as it is where the model is in service, else "
+        "as --dtype]",
+    )
+    kv_dtype: str = option(
+        "",
+        OneOf(KV_DTYPES),
+        "What keys and values are held in; int8 takes half the memory of bfloat16. [default: as it is where the model "
+        "is in service, else as --dtype]",
+    )
+    context_tokens: int = option(
+        0,
+        WholeNumber(0, MAX_CONTEXT_TOKENS),
+        "Tokens that prompt and answer may have together; memory is kept for them. [default: 0, chosen]",
+        metavar="TOKENS",
+        flag="--context",
+    )
 
     def __post_init__(self) -> None:
         require_name(self.model, "model name")
-        require_one_of(self.dtype, ("", *DTYPES), "dtype")
-        require_one_of(self.kv_dtype, ("", *KV_DTYPES), "kv_dtype")
+        read_options(self)
         _require_weights(self.weights, self.dtype)
-        require(0 <= self.tensor_parallel <= MAX_DEVICES, f"tensor_parallel must be 0 to {MAX_DEVICES}")
 
     def resolved(self) -> PlanRequest:
         """The same with `dtype`, `weights` and `kv_dtype` said, for a model that is to be loaded."""
@@ -102,6 +151,17 @@ class PlanRequest:
     def takes(self, degrees: Collection[int]) -> bool:
         """Whether stages that span so many devices each are what `tensor_parallel` asks for."""
         return not self.tensor_parallel or max(degrees) == self.tensor_parallel
+
+
+class PlanOptions(TypedDict, total=False):
+    """The options of `PlanRequest` as keywords of `plan` and `prepare`; a test holds that none is missing."""
+
+    layers: Sequence[ManualStage]
+    tensor_parallel: int
+    dtype: str
+    weights: str
+    kv_dtype: str
+    context_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

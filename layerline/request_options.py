@@ -7,47 +7,27 @@ Knows nothing of messages on the wire.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypedDict, cast
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
 
+from layerline.checks import shown
 from layerline.errors import UsageError
-from layerline.frames import Sampling
-from layerline.plan import ManualStage, PlanRequest
-from layerline.requests import GenerateRequest, Message
-
-MAX_UINT32 = (1 << 32) - 1
+from layerline.option import Text, options_of
+from layerline.plan import PlanOptions, PlanRequest
+from layerline.requests import GenerateOptions, GenerateRequest, Message
+from layerline.sampling import SamplingOptions
 
 GivenMessage = Message | Mapping[str, str]
 
 
-class GenerateOptions(TypedDict, total=False):
-    """Options of `chat` and `generate`; what is left out is off, and temperature 0 is greedy.
-
-    `model` is the one that must be loaded (default: whatever is); `max_tokens` 0 means as many as fit;
-    `seed` None lets the coordinator choose one, which the answer tells; `stop` is one string or several;
-    `n` is how many answers are wanted (1 to 16), of which answer i draws with seed + i.
-    """
-
-    model: str
-    max_tokens: int
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repetition_penalty: float
-    seed: int | None
-    stop: str | Sequence[str]
-    n: int
-
-
-_WHOLE = ("max_tokens", "top_k", "n")
-_REAL = ("temperature", "top_p", "min_p", "repetition_penalty")
-
-
 def chat_request(messages: Iterable[GivenMessage], options: GenerateOptions) -> GenerateRequest:
     """The request for the next turn of a chat."""
-    if isinstance(messages, str | bytes | Mapping | Message):
-        raise UsageError("messages must be a list of messages.", remedy='Like [{"role": "user", "content": "Hi"}].')
+    if not isinstance(messages, Iterable) or isinstance(messages, str | bytes | Mapping | Message):
+        raise UsageError(
+            f"messages must be a list of messages, not {shown(messages)}.",
+            remedy='Like [{"role": "user", "content": "Hi"}].',
+        )
     turns = tuple(_message(index, given) for index, given in enumerate(messages))
     if not turns:
         raise UsageError("messages is empty.", remedy="Give at least one message.")
@@ -60,30 +40,19 @@ def generate_request(prompt: str | None, token_ids: Iterable[int] | None, option
         raise UsageError("generate takes exactly one of prompt and token_ids.")
     if prompt is not None:
         return _request(options, prompt=_text(prompt, "prompt"))
-    ids = tuple(cast("Iterable[int]", token_ids))
-    for token_id in ids:
-        _whole_number(token_id, "an element of token_ids")
-    return _request(options, token_ids=ids)
+    return _request(options, token_ids=token_ids)
 
 
-def plan_request(
-    model: str, dtype: str, kv_dtype: str, context_tokens: int, layers: Sequence[ManualStage], tensor_parallel: int
-) -> PlanRequest:
+def plan_request(model: str, options: PlanOptions) -> PlanRequest:
     """What is asked of the planner."""
-    _text(model, "model")
-    _whole_number(context_tokens, "context_tokens")
-    _whole_number(tensor_parallel, "tensor_parallel")
-    try:
-        return PlanRequest(
-            model=model,
-            dtype=dtype,
-            kv_dtype=kv_dtype,
-            context_tokens=context_tokens,
-            layers=tuple(layers),
-            tensor_parallel=tensor_parallel,
-        )
-    except ValueError as error:
-        raise UsageError(f"This cannot be planned: {error}.") from error
+    _require_known(options, PlanOptions)
+    with _in_words("planned"):
+        return PlanRequest(model=_text(model, "model"), **cast("Any", options))
+
+
+def plan_options(request: PlanRequest) -> PlanOptions:
+    """The options of `request` as keywords."""
+    return cast("PlanOptions", {name: getattr(request, name) for name in options_of(PlanRequest)})
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UsageError:
@@ -111,98 +80,33 @@ def _message(index: int, given: GivenMessage) -> Message:
         raise UsageError(f"messages[{index}]: {error}.") from error
 
 
-def _request(
-    options: GenerateOptions,
-    *,
-    messages: tuple[Message, ...] | None = None,
-    prompt: str | None = None,
-    token_ids: tuple[int, ...] | None = None,
-) -> GenerateRequest:
-    checked = _checked_options(options)
+def _request(options: GenerateOptions, **given: object) -> GenerateRequest:
+    _require_known(options, GenerateOptions)
+    of_sampling = options_of(SamplingOptions)
+    others = {name: value for name, value in options.items() if name not in of_sampling}
+    with _in_words("asked"):
+        drawn = {name: value for name, value in options.items() if name in of_sampling}
+        return GenerateRequest(sampling=SamplingOptions(**cast("Any", drawn)), **cast("Any", others | given))
+
+
+def _require_known(options: Mapping[str, object], keywords: type) -> None:
+    known = keywords.__annotations__
+    for name in options:
+        if name not in known:
+            raise unknown_name("option", name, known)
+
+
+@contextmanager
+def _in_words(done: str) -> Iterator[None]:
+    """What a noun refuses is a mistake of whoever gave it."""
     try:
-        request = GenerateRequest(messages=messages, prompt=prompt, token_ids=token_ids, **checked)
-        _require_possible_sampling(request)
+        yield
     except ValueError as error:
-        raise UsageError(f"This cannot be asked: {error}.") from error
-    return request
-
-
-def _require_possible_sampling(request: GenerateRequest) -> None:
-    """Lets the noun of the ring refuse now what it would refuse later."""
-    Sampling(
-        temperature=request.temperature,
-        top_k=request.top_k,
-        top_p=request.top_p,
-        min_p=request.min_p,
-        repetition_penalty=request.repetition_penalty,
-        seed=request.seed or 0,
-    )
-
-
-class _CheckedOptions(TypedDict, total=False):
-    model: str
-    max_tokens: int
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repetition_penalty: float
-    seed: int | None
-    stop: tuple[str, ...]
-    n: int
-
-
-def _checked_options(options: GenerateOptions) -> _CheckedOptions:
-    checked: dict[str, object] = {}
-    for name, value in options.items():
-        if name not in GenerateOptions.__annotations__:
-            raise unknown_name("option", name, GenerateOptions.__annotations__)
-        checked[name] = _checked_option(name, value)
-    return cast("_CheckedOptions", checked)
-
-
-def _checked_option(name: str, value: object) -> object:
-    if name in _WHOLE:
-        return _whole_number(value, name)
-    if name in _REAL:
-        return _real_number(value, name)
-    if name == "model":
-        return _text(value, name)
-    if name == "seed":
-        return None if value is None else _whole_number(value, name, most=(1 << 64) - 1)
-    return _stop_strings(value)
-
-
-def _stop_strings(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, Iterable):
-        raise _wrong("stop", "a string or several", value)
-    return tuple(_text(part, "an element of stop") for part in value)
+        raise UsageError(f"This cannot be {done}: {error}.") from error
 
 
 def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(what, "a string", value)
     try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        message = f"{what} has a half of a character at {error.start}, which is no text."
-        raise UsageError(message, remedy="Give it in UTF-8.") from error
-    return value
-
-
-def _whole_number(value: object, what: str, most: int = MAX_UINT32) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise _wrong(what, f"a whole number from 0 to {most}", value)
-    return value
-
-
-def _real_number(value: object, what: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise _wrong(what, "a number", value)
-    return float(value)
-
-
-def _wrong(what: str, wanted: str, value: object) -> UsageError:
-    return UsageError(f"{what} must be {wanted}, not {value!r:.80}.")
+        return Text().read(value)
+    except ValueError as error:
+        raise UsageError(f"{what} {error}.") from None

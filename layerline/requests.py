@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from layerline.checks import require, require_one_of
+from layerline.option import Listed, Text, Texts, WholeNumber, option, read_options
+from layerline.sampling import SamplingKeywords, SamplingOptions
 
 ROLES = ("system", "user", "assistant", "tool")
 MAX_STOP_STRINGS = 16
 MAX_ANSWERS = 16
+MAX_TOKENS = 1 << 24
+MAX_TOKEN_ID = (1 << 32) - 1
+MAX_SEED = (1 << 64) - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,33 +30,59 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerateRequest:
-    """One request, by exactly one of `messages`, `prompt` and `token_ids`; `max_tokens` 0: as many as fit.
+    """One request, by exactly one of `messages`, `prompt` and `token_ids`, which are not empty lists.
 
-    `n` answers are given to it, each from its own draws: answer i draws as a request of its own with seed + i would.
+    `model` is the one that must be loaded, empty for whichever is; `max_tokens` 0 is as many as fit. `n` answers are
+    given, each from its own draws: answer i draws as a request of its own with seed + i would.
     """
 
-    model: str = ""
+    model: str = option("", Text(), "The model that must be loaded. [default: whichever is]", flag=None)
     messages: tuple[Message, ...] | None = None
     prompt: str | None = None
-    token_ids: tuple[int, ...] | None = None
-    max_tokens: int = 0
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    n: int = 1
+    token_ids: tuple[int, ...] | None = option(
+        None,
+        Listed(WholeNumber(0, MAX_TOKEN_ID), "token ids", may_be_none=True),
+        "Token ids to continue, in place of text.",
+        flag=None,
+    )
+    max_tokens: int = option(
+        0,
+        WholeNumber(0, MAX_TOKENS),
+        "End the answer after N tokens. [default: 0, as many as the context holds]",
+        metavar="N",
+    )
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    seed: int | None = option(
+        None,
+        WholeNumber(0, MAX_SEED, may_be_none=True),
+        "Draw the same tokens whenever the seed is the same. [default: a new one, which is told]",
+        metavar="N",
+    )
+    stop: tuple[str, ...] = option(
+        (), Texts(MAX_STOP_STRINGS), "End the answer before this text; may be repeated.", metavar="S"
+    )
+    n: int = option(1, WholeNumber(1, MAX_ANSWERS), "How many answers are wanted. [default: 1]", flag=None)
 
     def __post_init__(self) -> None:
+        read_options(self)
         given = [part for part in (self.messages, self.prompt, self.token_ids) if part is not None]
         require(len(given) == 1, "give exactly one of messages, prompt and token_ids")
-        require(self.max_tokens >= 0, "max_tokens must not be negative")
-        require(len(self.stop) <= MAX_STOP_STRINGS, f"at most {MAX_STOP_STRINGS} stop strings")
-        require(all(self.stop), "a stop string must not be empty")
-        require(self.seed is None or 0 <= self.seed < 1 << 64, "seed must be from 0 to 2**64 - 1")
-        require(1 <= self.n <= MAX_ANSWERS, f"n must be from 1 to {MAX_ANSWERS}")
+        require(given[0] != (), "messages and token_ids must not be empty")
+
+
+class GenerateOptions(SamplingKeywords, total=False):
+    """Options of `chat` and `generate`; what is left out is off.
+
+    `model` is the one that must be loaded (default: whatever is); `max_tokens` 0 means as many as fit; `seed` None lets
+    the coordinator choose one, which the answer tells; `stop` is one string or several; `n` is how many answers are
+    wanted (1 to 16), of which answer i draws with seed + i. The others are those of `SamplingOptions`.
+    """
+
+    model: str
+    max_tokens: int
+    seed: int | None
+    stop: str | Sequence[str]
+    n: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

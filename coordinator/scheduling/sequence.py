@@ -71,7 +71,8 @@ class Sequence:
         self.pages: tuple[PageRun, ...] = ()
         self.skipped_pages = 0  # that come before `pages` and that no further row reads
         self.state: State = "waiting"
-        self._distinct = dict.fromkeys(self.tokens) if request.sampling.repetition_penalty != 1.0 else None
+        self._prompt_ids = tuple(dict.fromkeys(request.token_ids)) if request.sampling.repeats else ()
+        self._answer_counts: dict[int, int] = {}  # of each token of the answer; only with a penalty
         self._story: deque[str] = deque(maxlen=_STORY_LENGTH)
 
     @property
@@ -166,10 +167,12 @@ class Sequence:
     def append(self, token_id: int) -> None:
         """Writes a drawn token to the log."""
         self.tokens.append(token_id)
-        if self._distinct is not None:
-            self._distinct[token_id] = None
+        if self.request.sampling.repeats or self.request.sampling.counts:
+            self._answer_counts[token_id] = self._answer_counts.get(token_id, 0) + 1
 
     def _sampling(self) -> Sampling:
-        if self._distinct is None:
-            return self.request.sampling
-        return replace(self.request.sampling, penalised=tuple(self._distinct))
+        sampling, counts = self.request.sampling, self._answer_counts
+        if not self._prompt_ids and not counts:
+            return sampling
+        answer_ids, answer_counts = tuple(counts), tuple(counts.values())
+        return replace(sampling, prompt_ids=self._prompt_ids, answer_ids=answer_ids, answer_counts=answer_counts)

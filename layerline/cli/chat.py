@@ -15,7 +15,7 @@ from layerline.cli.prompt import prepare
 from layerline.cli.session import open_session
 from layerline.errors import OverloadedError, RequestError
 from layerline.plan import PlanRequest
-from layerline.request_options import GenerateOptions
+from layerline.requests import GenerateOptions
 
 ASKING = ">>> "
 GREETING = "Ctrl-D or /bye ends the chat, /help tells more."

@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from layerline.addresses import split_address
 from layerline.errors import UsageError
 from layerline.layers_option import parse_layers
-from layerline.plan import DTYPES, KV_DTYPES, MAX_DEVICES, ManualStage, PlanRequest
-from layerline.request_options import GenerateOptions
-
-MAX_CONTEXT_TOKENS = 1 << 24
-MAX_SEED = (1 << 64) - 1
+from layerline.option import OneOf, Option, RealNumber, Takes, Texts, WholeNumber, options_of
+from layerline.plan import ManualStage, PlanOptions, PlanRequest
+from layerline.request_options import plan_request
+from layerline.requests import GenerateOptions, GenerateRequest
+from layerline.sampling import SamplingOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +71,7 @@ class AddressType(click.ParamType[str]):
 class LayersType(click.ParamType[tuple[ManualStage, ...]]):
     """NODE=FIRST-LAST,…"""
 
-    name = "NODE=A-B,..."
+    name = "LAYERS"
 
     def convert(self, value: Any, _: click.Parameter | None, __: click.Context | None) -> tuple[ManualStage, ...]:
         """The stages."""
@@ -91,40 +91,7 @@ def model_option() -> click.Option:
 
 def placement_options() -> list[click.Parameter]:
     """How the model is to be held."""
-    return [
-        click.Option(
-            ["--layers"],
-            type=LayersType(),
-            default=(),
-            help="Place the layers by hand, first and last included, as in a=0-14,b=15-29. [default: planned]",
-        ),
-        click.Option(
-            ["--tensor-parallel"],
-            type=click.IntRange(0, MAX_DEVICES),
-            default=0,
-            metavar="N",
-            help="Split every layer of a stage over N devices of its node. [default: 0, chosen for each node]",
-        ),
-        click.Option(
-            ["--dtype"],
-            type=click.Choice(DTYPES),
-            help="What is computed in, and weights are held in: 2 or 4 bytes each. [default: as it is where the "
-            "model is in service, else bfloat16]",
-        ),
-        click.Option(
-            ["--kv-dtype"],
-            type=click.Choice(KV_DTYPES),
-            help="What keys and values are held in; int8 takes half the memory of bfloat16. [default: as it is where "
-            "the model is in service, else as --dtype]",
-        ),
-        click.Option(
-            ["--context", "context_tokens"],
-            type=click.IntRange(0, MAX_CONTEXT_TOKENS),
-            default=0,
-            metavar="TOKENS",
-            help="Tokens that prompt and answer may have together; memory is kept for them. [default: 0, chosen]",
-        ),
-    ]
+    return _flags(PlanRequest)
 
 
 def finding_options() -> list[click.Parameter]:
@@ -160,64 +127,7 @@ def node_finding_options() -> list[click.Parameter]:
 
 def sampling_options() -> list[click.Parameter]:
     """How the answer is drawn."""
-    return [
-        click.Option(
-            ["--max-tokens"],
-            type=click.IntRange(0, MAX_CONTEXT_TOKENS),
-            default=0,
-            metavar="N",
-            help="End the answer after N tokens. [default: 0, as many as the context holds]",
-        ),
-        click.Option(
-            ["--temperature"],
-            type=_Number(0, 100),
-            default=0.0,
-            show_default=True,
-            metavar="T",
-            help="0 takes the likeliest token each time; 1 draws by the model's probabilities.",
-        ),
-        click.Option(
-            ["--top-p"],
-            type=_Number(0, 1, min_open=True),
-            default=1.0,
-            show_default=True,
-            metavar="P",
-            help="Draw from the likeliest tokens that have probability P together.",
-        ),
-        click.Option(
-            ["--top-k"],
-            type=click.IntRange(0, 1 << 20),
-            default=0,
-            metavar="K",
-            help="Draw from the K likeliest tokens. [default: 0, off]",
-        ),
-        click.Option(
-            ["--min-p"],
-            type=_Number(0, 1),
-            default=0.0,
-            metavar="P",
-            help="Drop tokens that have less than P times the likeliest's probability. [default: 0, off]",
-        ),
-        click.Option(
-            ["--repetition-penalty"],
-            type=_Number(0.01, 100),
-            default=1.0,
-            metavar="R",
-            help="Divide the scores of tokens that came before by R. [default: 1, off]",
-        ),
-        click.Option(
-            ["--seed"],
-            type=click.IntRange(0, MAX_SEED),
-            metavar="N",
-            help="Draw the same tokens whenever the seed is the same. [default: a new one, which is told]",
-        ),
-        click.Option(
-            ["--stop"],
-            multiple=True,
-            metavar="S",
-            help="End the answer before this text; may be repeated.",
-        ),
-    ]
+    return [*_flags(SamplingOptions), *_flags(GenerateRequest)]
 
 
 def finding_of(given: Mapping[str, Any]) -> Finding:
@@ -227,28 +137,39 @@ def finding_of(given: Mapping[str, Any]) -> Finding:
 
 def plan_request_of(model: str, given: Mapping[str, Any]) -> PlanRequest:
     """What to plan, out of what was given."""
-    try:
-        return PlanRequest(
-            model=model,
-            dtype=given["dtype"] or "",
-            kv_dtype=given["kv_dtype"] or "",
-            context_tokens=given["context_tokens"],
-            layers=given["layers"],
-            tensor_parallel=given["tensor_parallel"],
-        )
-    except ValueError as error:
-        raise UsageError(f"This cannot be a model: {error}.", remedy="Give the name of a file or folder.") from error
+    return plan_request(model, cast("PlanOptions", _said(PlanRequest, given)))
 
 
 def generate_options_of(given: Mapping[str, Any]) -> GenerateOptions:
     """How to draw, out of what was given."""
-    return GenerateOptions(
-        max_tokens=given["max_tokens"],
-        temperature=given["temperature"],
-        top_p=given["top_p"],
-        top_k=given["top_k"],
-        min_p=given["min_p"],
-        repetition_penalty=given["repetition_penalty"],
-        seed=given["seed"],
-        stop=given["stop"],
+    return cast("GenerateOptions", {**_said(SamplingOptions, given), **_said(GenerateRequest, given)})
+
+
+def _said(noun: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a noun that were said; the noun has the others' defaults."""
+    return {name: given[name] for name in options_of(noun) if given.get(name) not in (None, ())}
+
+
+def _flags(noun: type) -> list[click.Parameter]:
+    """The flags that a noun's options are for commands."""
+    return [_flag(name, each, each.flag) for name, each in options_of(noun).items() if each.flag is not None]
+
+
+def _flag(name: str, option: Option, flag: str) -> click.Option:
+    return click.Option(
+        [flag or "--" + name.replace("_", "-"), name],
+        type=_click_type(option.takes),
+        multiple=isinstance(option.takes, Texts),
+        metavar=option.metavar or None,
+        help=option.help,
     )
+
+
+def _click_type(takes: Takes) -> click.ParamType[Any] | None:
+    if isinstance(takes, RealNumber):
+        return _Number(takes.least, takes.most, min_open=takes.open)
+    if isinstance(takes, WholeNumber):
+        return click.IntRange(takes.least, takes.most)
+    if isinstance(takes, OneOf):
+        return click.Choice(takes.words)
+    return None if isinstance(takes, Texts) else LayersType()

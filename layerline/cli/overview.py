@@ -16,6 +16,7 @@ from layerline.cli.session import open_session
 from layerline.errors import NoNodesError
 from layerline.plan import PlanRequest
 from layerline.reports import NodesReport, PlanReport
+from layerline.request_options import plan_options
 from layerline.stats_report import StatsReport
 
 
@@ -67,11 +68,4 @@ async def _nodes(finding: Finding) -> NodesReport:
 
 async def _plan(finding: Finding, request: PlanRequest) -> PlanReport:
     async with open_session(finding, request.model) as session:
-        return await session.client.plan(
-            session.model,
-            dtype=request.dtype,
-            kv_dtype=request.kv_dtype,
-            context_tokens=request.context_tokens,
-            layers=request.layers,
-            tensor_parallel=request.tensor_parallel,
-        )
+        return await session.client.plan(session.model, **plan_options(request))

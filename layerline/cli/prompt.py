@@ -17,8 +17,8 @@ from layerline.cli.render.sentences import speed_line
 from layerline.cli.session import open_session
 from layerline.errors import UsageError
 from layerline.plan import PlanRequest
-from layerline.request_options import GenerateOptions
-from layerline.requests import Finished, Message, Piece
+from layerline.request_options import plan_options
+from layerline.requests import Finished, GenerateOptions, Message, Piece
 
 FROM_STANDARD_INPUT = "-"
 
@@ -62,14 +62,7 @@ async def _answer(prompt: Prompt, finding: Finding, request: PlanRequest) -> Non
 
 async def prepare(client: AsyncClient, request: PlanRequest, *, quiet: bool = False) -> None:
     """Has the model loaded, with what happens shown on standard error unless `quiet`."""
-    events = client.prepare(
-        request.model,
-        dtype=request.dtype,
-        kv_dtype=request.kv_dtype,
-        context_tokens=request.context_tokens,
-        layers=request.layers,
-        tensor_parallel=request.tensor_parallel,
-    )
+    events = client.prepare(request.model, **plan_options(request))
     with LoadScreen(standard_error(), quiet=quiet) as screen:
         async with events:
             async for event in events:

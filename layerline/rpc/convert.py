@@ -2,7 +2,8 @@
 
 A noun and its message have the same fields, so one walk over the dataclass serves them all: `to_message` and
 `from_message`. The nouns check themselves as they are made; what they refuse becomes a ProtocolError.
-The frames of the ring, which pass for every token, are written out in `layerline.rpc.convert_frames`.
+A field that a message leaves out where it could say so (`optional`) is None, or the noun's default. The frames of the
+ring, which pass for every token, are written out in `layerline.rpc.convert_frames`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from layerline import facts, holding, plan, reports, requests, stats_report
+from layerline import facts, holding, plan, reports, requests, sampling, stats_report
 from layerline.errors import LayerlineError, ProtocolError
 from layerline.rpc.status import detail_from_error, error_from_detail
 from layerline.rpc.v1 import common_pb2, coordinator_pb2, node_pb2
@@ -36,6 +37,7 @@ for _module, _messages in (
     (plan, coordinator_pb2),
     (reports, coordinator_pb2),
     (requests, coordinator_pb2),
+    (sampling, common_pb2),
     (stats_report, coordinator_pb2),
 ):
     for _name, _noun in vars(_module).items():
@@ -48,21 +50,30 @@ class _Field:
     name: str
     inner: type | None  # the noun inside, for a nested one
     repeated: bool
-    optional: bool
+    optional: bool  # None where it is absent, or empty for a repeated one
+    has_default: bool  # of the noun, where it is absent
 
 
 def _fields_of(noun: type) -> tuple[_Field, ...]:
-    hints = typing.get_type_hints(noun)
-    return tuple(_field(field.name, hints[field.name]) for field in dataclasses.fields(noun))
+    hints, said = typing.get_type_hints(noun), _MESSAGE_OF[noun].DESCRIPTOR.fields_by_name
+    return tuple(
+        _field(field.name, hints[field.name], has_default=_has_default(field) and said[field.name].has_presence)
+        for field in dataclasses.fields(noun)
+    )
 
 
-def _field(name: str, hint: Any) -> _Field:
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return not (field.default is field.default_factory is dataclasses.MISSING)
+
+
+def _field(name: str, hint: Any, *, has_default: bool) -> _Field:
     arguments = typing.get_args(hint)
-    repeated = typing.get_origin(hint) is tuple
     optional = isinstance(hint, types.UnionType) and type(None) in arguments
-    inner = arguments[0] if repeated or optional else hint
+    inner = arguments[0] if optional else hint
+    repeated = typing.get_origin(inner) is tuple
+    inner = typing.get_args(inner)[0] if repeated else inner
     known = inner if inner in _MESSAGE_OF else None
-    return _Field(name=name, inner=known, repeated=repeated, optional=optional)
+    return _Field(name=name, inner=known, repeated=repeated, optional=optional, has_default=has_default)
 
 
 _FIELDS: dict[type, tuple[_Field, ...]] = {
@@ -109,15 +120,22 @@ def _read(noun: type, message: Message) -> Any:
     if noun is LayerlineError:
         assert isinstance(message, common_pb2.ErrorDetail)
         return error_from_detail(message)
-    return noun(**{field.name: _read_field(field, message) for field in _FIELDS[noun]})
+    return noun(
+        **{
+            field.name: _read_field(field, message)
+            for field in _FIELDS[noun]
+            if not field.has_default or message.HasField(field.name)
+        }
+    )
 
 
 def _read_field(field: _Field, message: Message) -> Any:
-    if field.optional and not message.HasField(field.name):
-        return None
     value = getattr(message, field.name)
     if field.repeated:
-        return tuple(_read(field.inner, item) if field.inner else item for item in value)
+        items = tuple(_read(field.inner, item) if field.inner else item for item in value)
+        return None if field.optional and not items else items
+    if field.optional and not message.HasField(field.name):
+        return None
     return _read(field.inner, value) if field.inner else value
 
 

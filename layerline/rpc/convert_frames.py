@@ -19,7 +19,11 @@ from layerline.frames import (
     StepResult,
     TensorBytes,
 )
+from layerline.option import options_of
 from layerline.rpc.v1 import common_pb2, ring_pb2
+from layerline.sampling import SamplingOptions
+
+_OPTIONS = tuple(options_of(SamplingOptions))
 
 
 def hello_to_message(hello: Hello) -> ring_pb2.Hello:
@@ -142,27 +146,25 @@ def _span_from_message(message: ring_pb2.Span) -> Span:
 
 
 def _sampling_to_message(sampling: Sampling) -> ring_pb2.Sampling:
+    options = common_pb2.SamplingOptions(**{name: getattr(sampling, name) for name in _OPTIONS})
     return ring_pb2.Sampling(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        repetition_penalty=sampling.repetition_penalty,
+        options=options,
         seed=sampling.seed,
-        penalised=sampling.penalised,
+        prompt_ids=sampling.prompt_ids,
+        answer_ids=sampling.answer_ids,
+        answer_counts=sampling.answer_counts,
         return_logits=sampling.return_logits,
     )
 
 
 def _sampling_from_message(message: ring_pb2.Sampling) -> Sampling:
+    options = message.options
     return Sampling(
-        temperature=message.temperature,
-        top_k=message.top_k,
-        top_p=message.top_p,
-        min_p=message.min_p,
-        repetition_penalty=message.repetition_penalty,
+        **{name: getattr(options, name) for name in _OPTIONS},
         seed=message.seed,
-        penalised=tuple(message.penalised),
+        prompt_ids=tuple(message.prompt_ids),
+        answer_ids=tuple(message.answer_ids),
+        answer_counts=tuple(message.answer_counts),
         return_logits=message.return_logits,
     )
 

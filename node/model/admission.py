@@ -109,7 +109,7 @@ def _shared(frame: Frame, writer: Span, written: PageRun) -> ProtocolError:
 
 def _check_penalised(frame: Frame, model: ModelSpec) -> None:
     for span in frame.spans:
-        ids = span.sampling.penalised if span.sampling else ()
+        ids = (*span.sampling.prompt_ids, *span.sampling.answer_ids) if span.sampling else ()
         known = not ids or (min(ids) >= 0 and max(ids) < model.vocabulary)
         what = f"penalises token ids outside 0 to {model.vocabulary - 1} for sequence {span.sequence}"
         _require(known, frame, what)

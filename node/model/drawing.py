@@ -81,8 +81,7 @@ class Drawing:
 
 
 def _likeliest_will_do(sampling: Sampling) -> bool:
-    changed = sampling.repetition_penalty != 1.0 and bool(sampling.penalised)
-    return sampling.temperature == 0.0 and not changed and not sampling.return_logits
+    return sampling.temperature == 0.0 and not sampling.is_changed and not sampling.return_logits
 
 
 def _drawn(candidates: _Candidates, wanted: Draw) -> SampledToken | None:

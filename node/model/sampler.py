@@ -3,7 +3,8 @@
 Owns the filters and the draw, in numpy on the CPU. Knows nothing of models, batches or sequences.
 
 The filters are those of the `transformers` library, in its order: repetition penalty (Keskar et al., CTRL,
-2019), temperature, top-k, top-p (Holtzman et al., 2020), min-p (Nguyen et al., 2024). The uniform number comes
+2019), temperature, top-k, top-p (Holtzman et al., 2020), min-p (Nguyen et al., 2024). After the first come the presence
+and frequency penalties of the OpenAI API. The uniform number comes
 from Philox (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011), a generator that is a function of a
 key and a counter: here the seed and the position.
 """
@@ -24,7 +25,7 @@ def draw(logits: Logits, sampling: Sampling, position: int) -> int | None:
 
     None if the logits are not numbers.
     """
-    if sampling.repetition_penalty != 1.0 and sampling.penalised:
+    if sampling.is_changed:
         logits = penalised(logits, sampling)
     likeliest = int(logits.argmax())
     if not np.isfinite(logits[likeliest]):  # argmax finds a NaN first
@@ -35,11 +36,15 @@ def draw(logits: Logits, sampling: Sampling, position: int) -> int | None:
 
 
 def penalised(logits: Logits, sampling: Sampling) -> Logits:
-    """A copy with the tokens so far made less likely."""
-    ids = np.asarray(sampling.penalised)
-    penalty = np.float32(sampling.repetition_penalty)
+    """A copy with the tokens so far made less likely, or more."""
     changed = logits.copy()
-    changed[ids] = np.where(logits[ids] < 0, logits[ids] * penalty, logits[ids] / penalty)
+    if sampling.repeats:
+        ids = np.array(sampling.prompt_ids + sampling.answer_ids, np.int64)
+        penalty = np.float32(sampling.repetition_penalty)
+        changed[ids] = np.where(logits[ids] < 0, logits[ids] * penalty, logits[ids] / penalty)
+    if sampling.counts:
+        ids, counts = np.array(sampling.answer_ids, np.int64), np.array(sampling.answer_counts, np.float32)
+        changed[ids] -= np.float32(sampling.presence_penalty) + np.float32(sampling.frequency_penalty) * counts
     return changed
 
 

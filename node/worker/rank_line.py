@@ -1,23 +1,22 @@
 """The line from rank 0 of a stage to another rank: a local socket, over which that one gets each step.
 
-A step is a 4-byte big-endian length and a msgpack list. The fields of a frame travel as its nouns have them, which
-check themselves as they are made again. Knows neither ranks' work nor what becomes of one that cannot go on.
+A step is a 4-byte big-endian length and the frame's message, as it is between nodes. Knows
+neither ranks' work nor what becomes of one that cannot go on.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import socket
-from typing import Any
 
-import msgpack
+from google.protobuf.message import DecodeError
 
 from layerline.errors import ProtocolError, StageFailedError
-from layerline.frames import Frame, PageRun, Sampling, Span, TensorBytes
+from layerline.frames import Frame
 from layerline.rpc.channels import MAX_MESSAGE_BYTES
+from layerline.rpc.convert_frames import frame_from_message, frame_to_message
+from layerline.rpc.v1 import ring_pb2
 
 LENGTH_BYTES = 4
-MAX_STEP_BYTES = 2 * MAX_MESSAGE_BYTES  # a number that takes 3 bytes between nodes may take 5 here
 DEADLINE_S = 10.0
 
 
@@ -52,7 +51,7 @@ class RankLine:
         first = self._read(1)
         self._line.settimeout(self._deadline_s)
         length = int.from_bytes(first + self._read(LENGTH_BYTES - 1), "big")
-        if length > MAX_STEP_BYTES:
+        if length > MAX_MESSAGE_BYTES:
             raise ProtocolError(f"{self._other} announced a step of {length} bytes.")
         return unpack_step(self._read(length))
 
@@ -77,46 +76,16 @@ class RankLine:
 
 
 def pack_step(frame: Frame) -> bytes:
-    """A frame for a line, its length before it; without its timings, which other ranks add nothing to.
-
-    ProtocolError if it is larger than any that this version's coordinators make.
-    """
-    tensor = frame.tensor
-    body: bytes = msgpack.packb(
-        (frame.epoch, frame.step, [_span_fields(span) for span in frame.spans], tensor.dtype, tensor.shape, tensor.data)
-    )
-    if len(body) > MAX_STEP_BYTES:
-        raise ProtocolError(f"Step {frame.step} takes {len(body)} bytes, more than {MAX_STEP_BYTES}.")
+    """A frame for a line, its length before it; ProtocolError if it is larger than any that comes between nodes."""
+    body = frame_to_message(frame).frame.SerializeToString()
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise ProtocolError(f"Step {frame.step} takes {len(body)} bytes, more than {MAX_MESSAGE_BYTES}.")
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 def unpack_step(body: bytes | bytearray) -> Frame:
     """The frame that was packed, without its length; ProtocolError if there is none."""
     try:
-        epoch, step, spans, dtype, shape, data = msgpack.unpackb(body)
-        if not isinstance(data, bytes):
-            raise ValueError("its tensor is no bytes")
-        tensor = TensorBytes(dtype=dtype, shape=tuple(shape), data=data)
-        return Frame(epoch=epoch, step=step, spans=tuple(map(_span, spans)), tensor=tensor)
-    except (AttributeError, KeyError, TypeError, ValueError, msgpack.UnpackException) as error:
+        return frame_from_message(ring_pb2.Frame.FromString(bytes(body)))
+    except DecodeError as error:
         raise ProtocolError(f"A step from rank 0 is not valid: {error}.") from error
-
-
-def _span_fields(span: Span) -> dict[str, Any]:
-    fields = {name: getattr(span, name) for name in _SPAN_FIELDS}
-    fields["pages"] = [(run.first, run.count) for run in span.pages]
-    if span.sampling:
-        fields["sampling"] = {name: getattr(span.sampling, name) for name in _SAMPLING_FIELDS}
-    return fields
-
-
-def _span(fields: dict[str, Any]) -> Span:
-    fields["pages"] = tuple(PageRun(first=first, count=count) for first, count in fields["pages"])
-    if fields["sampling"] is not None:
-        sampling = fields["sampling"]
-        fields["sampling"] = Sampling(**{**sampling, "penalised": tuple(sampling["penalised"])})
-    return Span(**fields)
-
-
-_SPAN_FIELDS = tuple(field.name for field in dataclasses.fields(Span))
-_SAMPLING_FIELDS = tuple(field.name for field in dataclasses.fields(Sampling))

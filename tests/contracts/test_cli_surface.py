@@ -14,8 +14,11 @@ from layerline.cli.main import program
 from layerline.errors import ERRORS
 
 ROOT = Path(__file__).parents[2]
-SAMPLING = "--max-tokens --temperature --top-p --top-k --min-p --repetition-penalty --seed --stop --system"
-PLACEMENT = "--layers --tensor-parallel --dtype --kv-dtype --context"
+SAMPLING = (
+    "--max-tokens --temperature --top-p --top-k --min-p --repetition-penalty --presence-penalty --frequency-penalty"
+    " --seed --stop --system"
+)
+PLACEMENT = "--layers --tensor-parallel --dtype --weights --kv-dtype --context"
 FINDING = "--coordinator --node --no-mdns"
 NODE = "--name --host --port --device --memory --threads --models --no-mdns --keep-alive --config"
 

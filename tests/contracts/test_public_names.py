@@ -12,7 +12,7 @@ from layerline import AsyncClient, Client
 from layerline.errors import ERRORS
 
 PUBLIC = """
-AsyncClient AsyncStream Client Stream GenerateOptions
+AsyncClient AsyncStream Client Stream GenerateOptions PlanOptions
 Message Piece Completion Finished Usage Timings StageSummary
 CoordinatorFacts NodesReport NodeReport ModelsReport ModelReport PlanReport PipelineReport StageReport ManualStage
 PrepareEvent Announcement Planned NodeProgress Ready
@@ -60,16 +60,8 @@ def test_both_clients_take_the_same_arguments(method: str) -> None:
 
 
 def test_the_options_of_a_request_are_these() -> None:
-    options = [
-        "model",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "repetition_penalty",
-        "seed",
-        "stop",
-        "n",
-    ]
-    assert list(typing.get_type_hints(layerline.GenerateOptions)) == options
+    options = "temperature top_p top_k min_p repetition_penalty presence_penalty frequency_penalty"
+    options += " model max_tokens seed stop n"
+    assert list(typing.get_type_hints(layerline.GenerateOptions)) == options.split()
+    placing = "layers tensor_parallel dtype weights kv_dtype context_tokens"
+    assert list(typing.get_type_hints(layerline.PlanOptions)) == placing.split()

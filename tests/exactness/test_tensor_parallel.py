@@ -115,8 +115,8 @@ SAMPLINGS = [
     Sampling(temperature=1.0, seed=1),
     Sampling(temperature=0.7, top_k=20, seed=2),
     Sampling(temperature=1.3, top_p=0.8, min_p=0.01, seed=3),
-    Sampling(temperature=1.0, repetition_penalty=1.3, penalised=tuple(PROMPT), seed=4),
-    Sampling(repetition_penalty=1.5, penalised=tuple(range(0, 260, 2))),
+    Sampling(temperature=1.0, repetition_penalty=1.3, prompt_ids=tuple(PROMPT), seed=4),
+    Sampling(repetition_penalty=1.5, prompt_ids=tuple(range(0, 260, 2))),
     Sampling(),
 ]
 

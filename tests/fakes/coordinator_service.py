@@ -38,7 +38,6 @@ from layerline.reports import (
 from layerline.requests import Finished, GenerateRequest, Piece, StageSummary, Timings, Usage
 from layerline.rpc.channels import SERVER_OPTIONS
 from layerline.rpc.convert import from_message, to_message, to_union
-from layerline.rpc.convert_requests import generate_from_message
 from layerline.rpc.status import DETAIL_KEY, detail_from_error, status_of
 from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc
 from layerline.stats_report import StatsReport
@@ -194,7 +193,7 @@ class _Service(coordinator_pb2_grpc.CoordinatorServicer):
         yield from self._follow(self._fake.preparing, coordinator_pb2.PrepareEvent, context)
 
     def Generate(self, request: Any, context: Any) -> Iterator[Any]:
-        self._fake.asked.append(generate_from_message(request))
+        self._fake.asked.append(from_message(GenerateRequest, request))
         yield from self._follow(self._fake.next_answer(), coordinator_pb2.GenerateEvent, context)
 
     def _follow(self, script: Sequence[object], kind: type[WireMessage], context: Any) -> Iterator[Any]:

@@ -12,9 +12,11 @@ from coordinator.model_life import Recovery
 from coordinator.model_service import ServiceBounds
 from coordinator.settings import CoordinatorSettings
 from layerline.models.card import ModelCard
+from layerline.option import options_of
 from layerline.plan import ManualStage, PlanRequest
 from layerline.reports import PlanReport, PrepareEvent, Ready
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.sampling import SamplingOptions
 from tests.fakes.node_service import FakeNode, nodes_of
 
 DEADLINE_S = 60.0  # so that a busy machine is no failure
@@ -69,8 +71,15 @@ async def events_of(coordinator: Coordinator, request: PlanRequest) -> list[Prep
 
 async def answer(coordinator: Coordinator, prompt: str = "a", **options: Any) -> Completion:
     """The whole answer to a request."""
-    async with aclosing(coordinator.generate(GenerateRequest(prompt=prompt, **options))) as items:
+    async with aclosing(coordinator.generate(request_of(prompt, **options))) as items:
         return joined([item async for item in items])
+
+
+def request_of(prompt: str, **options: Any) -> GenerateRequest:
+    """A request with the options of its sampling beside the others, as the clients take them."""
+    of_sampling = options_of(SamplingOptions)
+    drawn = {name: options.pop(name) for name in list(options) if name in of_sampling}
+    return GenerateRequest(prompt=prompt, sampling=SamplingOptions(**drawn), **options)
 
 
 def joined(items: Sequence[Piece | Finished]) -> Completion:

@@ -15,7 +15,7 @@ from coordinator.scheduling.events import Event, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
-from layerline.frames import Frame, StageTiming, StepResult
+from layerline.frames import Frame, Sampling, StageTiming, StepResult
 from tests.fakes.tiny_models import PAGE_TOKENS, StageChain
 
 
@@ -42,9 +42,12 @@ class Crowd:
         )
         self.scheduler = Scheduler(self.capacity)
 
-    def ask(self, sequence: int, prompt: list[int], max_tokens: int) -> None:
+    def ask(self, sequence: int, prompt: list[int], max_tokens: int, sampling: Sampling | None = None) -> None:
         self.answers[sequence] = []
-        self.scheduler.add(SequenceRequest(sequence=sequence, token_ids=tuple(prompt), max_tokens=max_tokens))
+        request = SequenceRequest(
+            sequence=sequence, token_ids=tuple(prompt), max_tokens=max_tokens, sampling=sampling or Sampling()
+        )
+        self.scheduler.add(request)
 
     def move(self) -> None:
         """Sends a step or takes a result, whatever chance prefers and is possible."""

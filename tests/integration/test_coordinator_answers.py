@@ -129,8 +129,6 @@ async def test_a_chat_with_a_model_without_a_template(tmp_path: Path) -> None:
         (GenerateRequest(token_ids=()), RequestError, "empty"),
         (GenerateRequest(prompt=""), RequestError, "empty"),
         (GenerateRequest(token_ids=(5, 4000000000)), RequestError, "4000000000 at position 1"),
-        (GenerateRequest(prompt="a", temperature=float("nan")), RequestError, "temperature"),
-        (GenerateRequest(prompt="a", top_p=0.0), RequestError, "top_p"),
         (GenerateRequest(prompt="a", stop=("x" * 5000,)), RequestError, "stop string"),
     ],
 )

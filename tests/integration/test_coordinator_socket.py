@@ -179,23 +179,26 @@ async def test_messages_by_hand_that_no_client_of_ours_sends(card: ModelCard) ->
             coordinator_pb2.PlanRequest(),
             coordinator_pb2.PlanRequest(model="tiny", dtype="int2"),
             coordinator_pb2.PlanRequest(model="a\0b"),
+            coordinator_pb2.PlanRequest(model="tiny", layers=[coordinator_pb2.ManualStage(node="")]),
         ]
         for message in plans:
             assert (await failed(stub.Plan(message))).code == "protocol"
             assert (await failed(stub.Prepare(message).read())).code == "protocol"
-        odd = coordinator_pb2.PlanRequest(model="tiny", layers=[coordinator_pb2.ManualStage(node="")])
+        odd = coordinator_pb2.PlanRequest(model="tiny", layers=[coordinator_pb2.ManualStage(node="z")])
         assert (await failed(stub.Plan(odd))).code == "plan_invalid"
         requests = [
             coordinator_pb2.GenerateRequest(model="tiny"),
-            coordinator_pb2.GenerateRequest(model="a\nb", prompt="x", top_p=1, repetition_penalty=1),
-            coordinator_pb2.GenerateRequest(model="tiny", prompt="x"),  # zeros, where 1 is off
-            coordinator_pb2.GenerateRequest(model="tiny", chat={"messages": [{"role": "king", "content": "x"}]}),
+            coordinator_pb2.GenerateRequest(model="tiny", prompt="x", sampling={"top_p": 0}),
+            coordinator_pb2.GenerateRequest(model="tiny", prompt="x", sampling={"temperature": float("nan")}),
+            coordinator_pb2.GenerateRequest(model="tiny", messages=[{"role": "king", "content": "x"}]),
             coordinator_pb2.GenerateRequest(model="tiny", prompt="x", stop=[""]),
             coordinator_pb2.GenerateRequest(model="tiny", prompt="x", stop=["s"] * 17),
             coordinator_pb2.GenerateRequest(model="tiny", prompt="x", n=17),
         ]
         for request in requests:
-            assert (await failed(stub.Generate(request).read())).code == "request"
+            assert (await failed(stub.Generate(request).read())).code == "protocol"
+        unknown = coordinator_pb2.GenerateRequest(model="a\nb", prompt="x")
+        assert (await failed(stub.Generate(unknown).read())).code == "request"
         for method in ("Generate", "Prepare"):
             call = channel.unary_stream(f"/layerline.rpc.v1.Coordinator/{method}")(b"\xff\xff")
             assert await call.code() is not grpc.StatusCode.OK

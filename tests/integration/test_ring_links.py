@@ -51,7 +51,7 @@ async def test_a_frame_too_large_to_send_is_named_at_the_sender() -> None:
             count=1,
             pages=(PageRun(first=0, count=1),),
             draws=1,
-            sampling=Sampling(penalised=penalised),
+            sampling=Sampling(prompt_ids=penalised),
         )
         tensor = TensorBytes(dtype="int32", shape=(1,), data=bytes(4))
         with pytest.raises(ProtocolError, match="too large to send") as raised:

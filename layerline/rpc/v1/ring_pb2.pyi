@@ -103,41 +103,43 @@ Global___PageRun: _TypeAlias = PageRun  # noqa: Y015
 class Sampling(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    TEMPERATURE_FIELD_NUMBER: _builtins.int
-    TOP_K_FIELD_NUMBER: _builtins.int
-    TOP_P_FIELD_NUMBER: _builtins.int
-    MIN_P_FIELD_NUMBER: _builtins.int
-    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
-    PENALISED_FIELD_NUMBER: _builtins.int
+    PROMPT_IDS_FIELD_NUMBER: _builtins.int
+    ANSWER_IDS_FIELD_NUMBER: _builtins.int
+    ANSWER_COUNTS_FIELD_NUMBER: _builtins.int
     RETURN_LOGITS_FIELD_NUMBER: _builtins.int
-    temperature: _builtins.float
-    top_k: _builtins.int
-    """0: off"""
-    top_p: _builtins.float
-    min_p: _builtins.float
-    repetition_penalty: _builtins.float
     seed: _builtins.int
     return_logits: _builtins.bool
     @_builtins.property
-    def penalised(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """the distinct token ids so far; only with a penalty"""
+    def options(self) -> _common_pb2.SamplingOptions:
+        """all of them said"""
+
+    @_builtins.property
+    def prompt_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the distinct token ids of the prompt; only with a repetition penalty"""
+
+    @_builtins.property
+    def answer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the distinct token ids of the answer so far; only with a penalty"""
+
+    @_builtins.property
+    def answer_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """how often each of them came"""
 
     def __init__(
         self,
         *,
-        temperature: _builtins.float = ...,
-        top_k: _builtins.int = ...,
-        top_p: _builtins.float = ...,
-        min_p: _builtins.float = ...,
-        repetition_penalty: _builtins.float = ...,
+        options: _common_pb2.SamplingOptions | None = ...,
         seed: _builtins.int = ...,
-        penalised: _abc.Iterable[_builtins.int] | None = ...,
+        prompt_ids: _abc.Iterable[_builtins.int] | None = ...,
+        answer_ids: _abc.Iterable[_builtins.int] | None = ...,
+        answer_counts: _abc.Iterable[_builtins.int] | None = ...,
         return_logits: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_p", b"min_p", "penalised", b"penalised", "repetition_penalty", b"repetition_penalty", "return_logits", b"return_logits", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_counts", b"answer_counts", "answer_ids", b"answer_ids", "options", b"options", "prompt_ids", b"prompt_ids", "return_logits", b"return_logits", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,6 +18,7 @@ from layerline.cli.main import program
 from layerline.errors import ModelNotFoundError, NodeLostError, PlanDoesNotFitError
 from layerline.plan import ManualStage
 from layerline.requests import Message, Piece
+from layerline.sampling import SamplingOptions
 from tests.fakes.coordinator_service import ANSWER, FINISHED, PREPARING, FakeCoordinator, Hang, serving
 
 WAIT_S = 20
@@ -53,13 +54,22 @@ def test_a_prompt_prints_the_answer_alone_and_the_rest_on_standard_error(address
 
 def test_options_reach_the_coordinator(address: str, fake: FakeCoordinator) -> None:
     sampling = "--max-tokens 9 --temperature 0.5 --top-p 0.25 --top-k 7 --min-p 0.125 --repetition-penalty 2 --seed 5"
+    sampling += " --presence-penalty -0.5 --frequency-penalty 1.5"
     others = "--system S --stop a --stop b --layers a=0-1,b=2-29 --dtype float32 --kv-dtype int8 --context 99"
     others += " --tensor-parallel 2"
     assert prompt(address, "Hi", *shlex.split(sampling), *shlex.split(others)).exit_code == 0
     (asked,), (planned,) = fake.asked, fake.planned
     assert asked.messages == (Message(role="system", content="S"), Message(role="user", content="Hi"))
-    assert (asked.max_tokens, asked.temperature, asked.top_p, asked.top_k) == (9, 0.5, 0.25, 7)
-    assert (asked.min_p, asked.repetition_penalty, asked.seed, asked.stop) == (0.125, 2.0, 5, ("a", "b"))
+    assert asked.sampling == SamplingOptions(
+        temperature=0.5,
+        top_p=0.25,
+        top_k=7,
+        min_p=0.125,
+        repetition_penalty=2.0,
+        presence_penalty=-0.5,
+        frequency_penalty=1.5,
+    )
+    assert (asked.max_tokens, asked.seed, asked.stop) == (9, 5, ("a", "b"))
     assert (planned.model, planned.dtype, planned.kv_dtype, planned.context_tokens) == ("tiny", "float32", "int8", 99)
     assert planned.layers[1] == ManualStage(node="b", first_layer=2, last_layer=29)
     assert planned.tensor_parallel == 2

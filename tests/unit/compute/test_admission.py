@@ -136,7 +136,7 @@ def test_a_flat_tensor_of_another_shape_is_refused() -> None:
 
 @pytest.mark.parametrize("token_id", [-1, 100])
 def test_penalised_ids_are_checked_where_they_are_used(token_id: int) -> None:
-    sampling = Sampling(repetition_penalty=1.1, penalised=(5, token_id))
+    sampling = Sampling(repetition_penalty=1.1, prompt_ids=(5, token_id))
     frame = frame_of(Rows(token_ids=[1], pages=TWO_PAGES, sampling=sampling))
     check_frame(frame, FIRST, MODEL)
     with pytest.raises(ProtocolError, match="penalises token ids outside 0 to 99 for sequence 1"):

@@ -18,9 +18,10 @@ WAYS = [
     Sampling(),
     Sampling(return_logits=True),
     Sampling(temperature=1.0, seed=3),
-    Sampling(repetition_penalty=2.0, penalised=(5, 12)),
+    Sampling(repetition_penalty=2.0, prompt_ids=(5, 12)),
     Sampling(repetition_penalty=2.0),
-    Sampling(penalised=(5, 12)),
+    Sampling(presence_penalty=2.0, answer_ids=(5, 12), answer_counts=(1, 3)),
+    Sampling(prompt_ids=(5, 12)),
 ]
 
 

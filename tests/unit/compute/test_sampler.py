@@ -38,7 +38,7 @@ def reference(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.flo
         processors.append(TopPLogitsWarper(sampling.top_p))
     if sampling.min_p:
         processors.append(MinPLogitsWarper(sampling.min_p))
-    scores = processors(torch.tensor([sampling.penalised or (0,)]), torch.from_numpy(logits)[None].clone())
+    scores = processors(torch.tensor([sampling.prompt_ids or (0,)]), torch.from_numpy(logits)[None].clone())
     return torch.softmax(scores[0], -1).numpy()
 
 
@@ -56,15 +56,15 @@ def reference(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.flo
         {"top_p": 0.999},
         {"min_p": 0.1},
         {"min_p": 1.0},
-        {"repetition_penalty": 1.3, "penalised": SO_FAR},
-        {"repetition_penalty": 0.8, "penalised": SO_FAR},
-        {"temperature": 1.7, "top_k": 50, "top_p": 0.8, "min_p": 0.02, "repetition_penalty": 1.2, "penalised": SO_FAR},
+        {"repetition_penalty": 1.3, "prompt_ids": SO_FAR},
+        {"repetition_penalty": 0.8, "prompt_ids": SO_FAR},
+        {"temperature": 1.7, "top_k": 50, "top_p": 0.8, "min_p": 0.02, "repetition_penalty": 1.2, "prompt_ids": SO_FAR},
     ],
 )
 def test_the_distribution_is_that_of_transformers(settings: dict[str, object], seed: int) -> None:
     sampling = Sampling(**{"temperature": 1.0, **settings})  # type: ignore[arg-type]  # fields by name
     logits = random_logits(seed)
-    ours = distribution(penalised(logits, sampling) if sampling.penalised else logits, sampling)
+    ours = distribution(penalised(logits, sampling) if sampling.is_changed else logits, sampling)
     expected = reference(logits, sampling)
     np.testing.assert_array_equal(ours > 0, expected > 0)
     np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=1e-9)
@@ -114,9 +114,47 @@ def test_greedy_takes_the_lowest_id_of_equals() -> None:
 def test_greedy_heeds_the_penalty_and_leaves_the_logits_alone() -> None:
     logits = np.zeros(VOCABULARY, np.float32)
     logits[3], logits[9] = 2.0, 1.9
-    assert draw(logits, Sampling(repetition_penalty=1.5, penalised=SO_FAR), 0) == 9
+    assert draw(logits, Sampling(repetition_penalty=1.5, prompt_ids=SO_FAR), 0) == 9
     assert logits[3] == 2.0
-    assert draw(-1 - logits, Sampling(repetition_penalty=1.5, penalised=(1,)), 0) == 0
+    assert draw(-1 - logits, Sampling(repetition_penalty=1.5, prompt_ids=(1,)), 0) == 0
+
+
+@pytest.mark.parametrize(("presence", "frequency"), [(0.7, 0.0), (0.0, 0.3), (-2.0, 2.0), (0.1, 0.25)])
+def test_tokens_of_the_answer_are_penalised_once_and_for_each_time(presence: float, frequency: float) -> None:
+    logits = random_logits(5)
+    answer = [7, 9, 7, 7, 499, 0]
+    expected = logits.copy()
+    for token in answer:
+        expected[token] -= np.float32(frequency)
+    for token in set(answer):
+        expected[token] -= np.float32(presence)
+    ids = tuple(dict.fromkeys(answer))
+    sampling = Sampling(
+        presence_penalty=presence,
+        frequency_penalty=frequency,
+        prompt_ids=(3, 5),
+        answer_ids=ids,
+        answer_counts=tuple(answer.count(token) for token in ids),
+    )
+    np.testing.assert_allclose(penalised(logits, sampling), expected, rtol=0, atol=1e-6)
+    assert draw(logits, sampling, 0) == expected.argmax()
+
+
+def test_the_repetition_penalty_is_of_prompt_and_answer_once_and_comes_first() -> None:
+    logits = random_logits(6)
+    sampling = Sampling(
+        repetition_penalty=1.5, presence_penalty=0.5, prompt_ids=(3, 9), answer_ids=(9, 11), answer_counts=(4, 1)
+    )
+    ids = torch.tensor([[3, 9, 9, 9, 9, 9, 11]])
+    expected = RepetitionPenaltyLogitsProcessor(1.5)(ids, torch.from_numpy(logits)[None].clone())[0].numpy()
+    expected[[9, 11]] -= np.float32(0.5)
+    np.testing.assert_array_equal(penalised(logits, sampling), expected)
+
+
+def test_penalties_that_are_off_or_have_nothing_to_count_change_nothing() -> None:
+    assert not Sampling(prompt_ids=(1,), answer_ids=(2,), answer_counts=(3,)).is_changed
+    assert not Sampling(presence_penalty=1.0, frequency_penalty=1.0, prompt_ids=(1,)).is_changed
+    assert not Sampling(repetition_penalty=2.0).is_changed
 
 
 def test_one_token_far_above_the_others_is_always_drawn() -> None:

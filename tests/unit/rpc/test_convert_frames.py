@@ -43,18 +43,22 @@ SAMPLINGS = st.builds(
     Sampling,
     temperature=FLOATS,
     top_k=st.integers(0, 1 << 20),
-    top_p=st.floats(0.5, 1, width=32),
+    top_p=st.floats(0.5, 1),
     min_p=FLOATS,
-    repetition_penalty=st.floats(0.5, 2, width=32),
+    repetition_penalty=st.just(1.0) | st.floats(0.5, 2),
+    presence_penalty=st.just(0.0) | st.floats(-2, 2),
+    frequency_penalty=st.just(0.0) | st.floats(-2, 2),
     seed=NUMBERS,
-    penalised=st.lists(SMALL, max_size=4).map(tuple),
+    prompt_ids=st.lists(SMALL, max_size=4).map(tuple),
+    answer_ids=st.just((5, 7)),
+    answer_counts=st.tuples(SMALL.map(lambda count: count + 1), st.just(1)),
     return_logits=st.booleans(),
 )
 
 
 def drawing_span(count: int, draws: int, sampling: Sampling, **fields: Any) -> Span:
     """A span that draws after some of its rows, or after none."""
-    draws = min(draws, count, 1 if sampling.penalised else count)
+    draws = min(draws, count, 1 if sampling.repeats or sampling.counts else count)
     return Span(count=count, draws=draws, sampling=sampling if draws else None, **fields)
 
 
@@ -124,7 +128,11 @@ GOOD: dict[str, Any] = {
 GOOD_SPAN: dict[str, Any] = GOOD["spans"][0]
 
 
-SURE: dict[str, Any] = {"top_p": 1, "repetition_penalty": 1}
+SURE: dict[str, Any] = {"options": {"top_p": 1, "repetition_penalty": 1}}
+
+
+def options(**change: Any) -> dict[str, Any]:
+    return span(draws=1, sampling={"options": {**SURE["options"], **change}})
 
 
 def span(**change: Any) -> dict[str, Any]:
@@ -145,13 +153,15 @@ def test_the_frame_that_the_bad_ones_are_made_of_is_good() -> None:
         (span(start=(1 << 32) - 1), "span out of range"),
         (span(pages=[{"first": (1 << 32) - 1, "count": 1}]), "page run"),
         (span(pages=[{"first": 1, "count": 0}]), "page run"),
-        (span(draws=1, sampling={"temperature": math.nan, "top_p": 1, "repetition_penalty": 1}), "temperature"),
-        (span(draws=1, sampling={"top_p": 0, "repetition_penalty": 1}), "top_p"),
-        (span(draws=1, sampling={"top_p": 1, "repetition_penalty": math.inf}), "repetition_penalty"),
+        (options(temperature=math.nan), "temperature"),
+        (options(top_p=0), "top_p"),
+        (options(repetition_penalty=math.inf), "repetition_penalty"),
         (span(draws=1), "says how"),
         (span(sampling=SURE), "says how"),
         (span(draws=3, sampling=SURE), "some or all of its rows"),
-        (span(draws=2, sampling={**SURE, "penalised": [5]}), "draws once"),
+        (span(draws=2, sampling={"options": {"top_p": 1, "repetition_penalty": 2}}), "draws once"),
+        (span(draws=1, sampling={**SURE, "answer_ids": [5]}), "needs its count"),
+        (span(draws=1, sampling={**SURE, "answer_ids": [5], "answer_counts": [0]}), "at least once"),
         ({"tensor": {"dtype": "int32", "shape": [2], "data": bytes(7)}}, "7 bytes"),
         ({"tensor": {"dtype": "int32", "shape": [2, 0], "data": b""}}, "shape"),
         ({"tensor": {"dtype": "int32", "shape": [1] * 5, "data": bytes(4)}}, "shape"),

@@ -85,8 +85,10 @@ SPECIAL = {
         plan.PlanRequest,
         model=NAMES,
         dtype=st.sampled_from(DTYPES),
-        context_tokens=NUMBERS,
-        layers=st.lists(st.builds(plan.ManualStage, node=NAMES, first_layer=NUMBERS, last_layer=NUMBERS)).map(tuple),
+        context_tokens=st.integers(0, plan.MAX_CONTEXT_TOKENS),
+        layers=st.lists(
+            st.builds(plan.ManualStage, node=NAMES, first_layer=st.integers(0, 100), last_layer=st.integers(100, 1023))
+        ).map(tuple),
         kv_dtype=st.sampled_from(("", *KV_DTYPES)),
         weights=st.just(""),
         tensor_parallel=st.integers(0, plan.MAX_DEVICES),

@@ -33,13 +33,23 @@ def test_a_span_has_every_page_up_to_its_last_row() -> None:
     assert span.pages == (PageRun(first=0, count=2), PageRun(first=7, count=1))
 
 
-def test_penalised_are_the_distinct_tokens_of_prompt_and_answer() -> None:
-    penalised = sequence(5, 6, 5, sampling=Sampling(repetition_penalty=1.2))
-    span, _ = penalised.issue(3, page_tokens=2)
-    assert span.sampling == Sampling(repetition_penalty=1.2, penalised=(5, 6))
-    penalised.append(9)
-    span, _ = penalised.issue(1, page_tokens=2)
-    assert span.sampling == Sampling(repetition_penalty=1.2, penalised=(5, 6, 9))
+def test_with_a_penalty_the_distinct_tokens_go_along_those_of_the_answer_with_counts() -> None:
+    repeating = sequence(5, 6, 5, sampling=Sampling(repetition_penalty=1.2))
+    span, _ = repeating.issue(3, page_tokens=2)
+    assert span.sampling == Sampling(repetition_penalty=1.2, prompt_ids=(5, 6))
+    for token in (9, 5, 9):
+        repeating.append(token)
+    span, _ = repeating.issue(3, page_tokens=2)
+    assert span.sampling == Sampling(repetition_penalty=1.2, prompt_ids=(5, 6), answer_ids=(9, 5), answer_counts=(2, 1))
+
+
+def test_penalties_of_the_answer_alone_need_no_tokens_of_the_prompt() -> None:
+    counting = sequence(5, 6, 5, sampling=Sampling(frequency_penalty=0.5))
+    span, _ = counting.issue(3, page_tokens=2)
+    assert span.sampling == Sampling(frequency_penalty=0.5)
+    counting.append(9)
+    span, _ = counting.issue(1, page_tokens=2)
+    assert span.sampling == Sampling(frequency_penalty=0.5, answer_ids=(9,), answer_counts=(1,))
 
 
 def test_without_a_penalty_nothing_is_listed() -> None:

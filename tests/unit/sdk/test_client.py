@@ -69,7 +69,7 @@ def test_a_chat_gives_the_whole_answer(client: Client, fake: FakeCoordinator) ->
     assert (completion.text, completion.token_ids, completion.finished) == ("Paris.", (1, 2, 3), FINISHED)
     (asked,) = fake.asked
     assert asked.messages == (Message(role="user", content="Hi"), Message(role="assistant", content="Hello"))
-    assert (asked.temperature, asked.seed, asked.stop) == (0.5, 3, ("x",))
+    assert (asked.sampling.temperature, asked.seed, asked.stop) == (0.5, 3, ("x",))
 
 
 def test_a_stream_gives_pieces_and_then_how_it_finished(client: Client) -> None:

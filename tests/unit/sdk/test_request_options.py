@@ -8,17 +8,20 @@ from typing import Any
 import pytest
 
 from layerline.errors import UsageError
-from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
-from layerline.requests import Message
+from layerline.option import options_of
+from layerline.plan import ManualStage, PlanOptions, PlanRequest
+from layerline.request_options import GivenMessage, chat_request, generate_request, plan_options, plan_request
+from layerline.requests import GenerateOptions, GenerateRequest, Message
+from layerline.sampling import SamplingOptions
 
 HI = [{"role": "user", "content": "Hi"}]
 
 
 def test_options_reach_the_request() -> None:
     request = generate_request(None, [1, 2], {"max_tokens": 3, "top_p": 1, "stop": ["a", "b"], "seed": None, "n": 16})
-    assert (request.token_ids, request.max_tokens, request.top_p) == ((1, 2), 3, 1.0)
+    assert (request.token_ids, request.max_tokens, request.sampling.top_p) == ((1, 2), 3, 1.0)
     assert (request.stop, request.seed, request.n) == (("a", "b"), None, 16)
-    assert isinstance(request.top_p, float)
+    assert isinstance(request.sampling.top_p, float)
 
 
 def test_messages_may_be_dicts_nouns_and_any_iterable() -> None:
@@ -31,21 +34,21 @@ def test_messages_may_be_dicts_nouns_and_any_iterable() -> None:
     ("options", "reason"),
     [
         ({"temprature": 1}, "no option 'temprature'.*mean 'temperature'"),
-        ({"qqq": 1}, "no option 'qqq'.*There are model, max_tokens"),
-        ({"temperature": "hot"}, "temperature must be a number, not 'hot'"),
-        ({"temperature": -1}, "temperature must be from 0"),
-        ({"temperature": math.nan}, "temperature must be from 0"),
+        ({"qqq": 1}, "no option 'qqq'.*There are temperature, top_p"),
+        ({"temperature": "hot"}, "temperature must be a number from 0 to 100, not 'hot'"),
+        ({"temperature": -1}, "temperature must be a number from 0 to 100, not -1"),
+        ({"temperature": math.nan}, "temperature must be .*, not nan"),
         ({"top_p": 0}, "top_p"),
         ({"max_tokens": 1.5}, "max_tokens must be a whole number"),
         ({"max_tokens": True}, "max_tokens must be a whole number"),
         ({"max_tokens": -1}, "max_tokens must be a whole number"),
         ({"seed": 1 << 64}, "seed"),
-        ({"stop": [""]}, "stop string must not be empty"),
-        ({"stop": ["a"] * 17}, "at most 16"),
-        ({"stop": 5}, "stop must be a string or several"),
-        ({"stop": [5]}, "element of stop"),
-        ({"n": 0}, "n must be from 1 to 16"),
-        ({"n": 17}, "n must be from 1 to 16"),
+        ({"stop": [""]}, "stop must be .* none empty"),
+        ({"stop": ["a"] * 17}, "stop must be a string or up to 16 of them"),
+        ({"stop": 5}, "stop must be a string or up to 16"),
+        ({"stop": [5]}, "stop must be"),
+        ({"n": 0}, "n must be a whole number from 1 to 16"),
+        ({"n": 17}, "n must be a whole number from 1 to 16"),
         ({"n": 2.0}, "n must be a whole number"),
         ({"model": None}, "model must be a string"),
     ],
@@ -81,8 +84,8 @@ def test_a_wrong_message_is_named(messages: Any, reason: str) -> None:
         (None, None, "exactly one"),
         ("x", [1], "exactly one"),
         (5, None, "prompt must be a string"),
-        (None, [1, -2], "element of token_ids"),
-        (None, ["1"], "element of token_ids"),
+        (None, [1, -2], "token_ids must be a list of token ids, and the one at 1 must be .*, not -2"),
+        (None, ["1"], "token_ids must be a list of token ids, and the one at 0"),
     ],
 )
 def test_a_wrong_input_is_named(prompt: Any, token_ids: Any, reason: str) -> None:
@@ -90,14 +93,45 @@ def test_a_wrong_input_is_named(prompt: Any, token_ids: Any, reason: str) -> Non
         generate_request(prompt, token_ids, {})
 
 
-def test_a_plan_of_an_unknown_dtype_or_no_model_is_refused() -> None:
-    with pytest.raises(UsageError, match="dtype is 'int4'"):
-        plan_request("tiny", "int4", "", 0, (), 0)
-    with pytest.raises(UsageError, match="kv_dtype is 'int4'"):
-        plan_request("tiny", "bfloat16", "int4", 0, (), 0)
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"dtype": "int4"}, "dtype must be one of bfloat16, float32, or empty, not 'int4'"),
+        ({"weights": "q4_k"}, "weights must be one of"),
+        ({"weights": "bfloat16", "dtype": "float32"}, "weights in bfloat16 cannot be computed with in float32"),
+        ({"kv_dtype": "int4"}, "kv_dtype must be one of bfloat16, float32, int8"),
+        ({"tensor_parallel": 65}, "tensor_parallel must be a whole number from 0 to 64"),
+        ({"tensor_parallel": True}, "tensor_parallel must be .*, not True"),
+        ({"tensor_paralel": 2}, "no option 'tensor_paralel'.*mean 'tensor_parallel'"),
+        (
+            {"layers": [("a", 0, 2)]},
+            r"layers must be a list of ManualStages, and the one at 0 must be a ManualStage, not \(",
+        ),
+        ({"layers": "a=0-2"}, "layers must be a list of ManualStages, not 'a=0-2'"),
+    ],
+)
+def test_a_wrong_option_of_a_plan_is_named(options: Any, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        plan_request("tiny", options)
+
+
+@pytest.mark.parametrize("layer", [-1, 0.5, 2**40, 1024, None, "0", True])
+def test_a_layer_that_cannot_be_is_refused(layer: Any) -> None:
+    for stage in (
+        ManualStage(node="a", first_layer=layer, last_layer=2000),
+        ManualStage(node="a", first_layer=0, last_layer=layer),
+    ):
+        with pytest.raises(UsageError, match="layers must be a list of ManualStages, and the one at 0 must be a whole"):
+            plan_request("tiny", {"layers": [stage]})
+
+
+def test_a_plan_of_no_model_is_refused() -> None:
     with pytest.raises(UsageError, match="model name"):
-        plan_request("", "bfloat16", "", 0, (), 0)
-    with pytest.raises(UsageError, match="tensor_parallel must be 0 to 64"):
-        plan_request("tiny", "bfloat16", "", 0, (), 65)
-    with pytest.raises(UsageError, match="tensor_parallel"):
-        plan_request("tiny", "bfloat16", "", 0, (), True)
+        plan_request("", {})
+
+
+def test_keywords_are_the_options_of_the_nouns() -> None:
+    of_request = {*options_of(SamplingOptions), *options_of(GenerateRequest)} - {"token_ids"}
+    assert set(GenerateOptions.__annotations__) == of_request
+    assert set(PlanOptions.__annotations__) == set(options_of(PlanRequest))
+    assert plan_request("tiny", plan_options(PlanRequest(model="m", dtype="float32"))).dtype == "float32"
