@@ -12,7 +12,7 @@ from coordinator.model_service import ServiceBounds
 from coordinator.service import CoordinatorService
 from coordinator.settings import CoordinatorSettings
 from layerline.errors import UsageError
-from layerline.rpc.channels import make_server
+from layerline.rpc.channels import COORDINATOR_OPTIONS, make_server
 from layerline.rpc.v1 import coordinator_pb2_grpc
 
 STOP_GRACE_S = 0.5
@@ -26,7 +26,7 @@ async def embedded_coordinator(
     with _temporary_folder() as folder:
         address = f"unix:{Path(folder) / 'coordinator.sock'}"
         async with Coordinator(settings, address=address, bounds=bounds) as coordinator:
-            server = make_server()
+            server = make_server(options=COORDINATOR_OPTIONS)
             coordinator_pb2_grpc.add_CoordinatorServicer_to_server(CoordinatorService(coordinator), server)
             server.add_insecure_port(address)
             await server.start()

@@ -19,8 +19,8 @@ from coordinator.node_session import NodeSession, hold
 from coordinator.ring import Ring
 from coordinator.verdict import Verdict
 from layerline.addresses import MAX_ADDRESSES, join_address, split_address
-from layerline.errors import LayerlineError
-from layerline.frames import PLAN_KEY_BYTES, Hello
+from layerline.errors import LayerlineError, ProtocolError
+from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP, PLAN_KEY_BYTES, Hello
 from layerline.holding import HoldHello, Loaded, Peer, Place
 from layerline.plan import PipelinePlan
 from layerline.rpc.links import FrameSender, ResultReceiver
@@ -84,7 +84,7 @@ async def _built(
         for stage in planned.stages
     )
     held.push_async_callback(_end_silent_workers, sessions, verdict)
-    bound = replace(planned, epoch=1 + max(session.welcome.last_epoch for session in sessions))
+    bound = replace(planned, epoch=_next_epoch(sessions))
     loaded = await all_of(_load(bound, index, session, on_progress) for index, session in enumerate(sessions))
     peers = [
         Peer(node_id=stage.node_id, name=stage.node, addresses=_data_addresses(addresses[stage.node_id], answer))
@@ -107,6 +107,19 @@ async def _end_silent_workers(sessions: Sequence[NodeSession], verdict: Verdict)
 async def _load(pipeline: PipelinePlan, index: int, session: NodeSession, on_progress: OnProgress) -> Loaded:
     stage = pipeline.stages[index]
     return await session.load(_number(index), stage.spec, lambda done, total: on_progress(stage.node, done, total))
+
+
+def _next_epoch(sessions: Sequence[NodeSession]) -> int:
+    """One more than any of the nodes has seen; ProtocolError if one has seen what cannot be."""
+    highest = max(sessions, key=lambda session: session.welcome.last_epoch)
+    last_epoch, lowest = highest.welcome.last_epoch, min(session.welcome.last_epoch for session in sessions)
+    if last_epoch + 1 >= MAX_EPOCH or last_epoch - lowest >= MAX_EPOCH_JUMP:
+        raise ProtocolError(
+            f"Node {highest.node} says that it has seen epoch {last_epoch}, and nobody makes so many plans.",
+            node=highest.node,
+            remedy="Stop it, remove the file `epoch` in its state folder, and start it again.",
+        )
+    return last_epoch + 1
 
 
 def _number(stage_index: int) -> int:

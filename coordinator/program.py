@@ -21,7 +21,7 @@ from layerline.hosting.ports import Listening, listen
 from layerline.mdns import CoordinatorAdvert
 from layerline.plan import PlanRequest
 from layerline.reports import Announcement, Planned, PlanReport, PrepareEvent, Ready
-from layerline.rpc.channels import make_server
+from layerline.rpc.channels import COORDINATOR_OPTIONS, make_server
 from layerline.rpc.v1 import coordinator_pb2_grpc
 from layerline.version import WIRE_VERSION
 
@@ -48,7 +48,7 @@ def run_coordinator(settings: CoordinatorSettings, request: PlanRequest, host: s
 async def _run(
     settings: CoordinatorSettings, request: PlanRequest, host: str, port: int, last_resort: LastResort
 ) -> None:
-    server = make_server()
+    server = make_server(options=COORDINATOR_OPTIONS)
     listening = listen(server, host, [port])
     address = next(iter(listening.addresses()), listening.told_address)
     async with Coordinator(settings, address=address, wanted=request) as coordinator:

@@ -20,7 +20,7 @@ from layerline.plan import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
 from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
-from layerline.rpc.channels import open_channel
+from layerline.rpc.channels import open_client_channel
 from layerline.rpc.v1 import coordinator_pb2_grpc
 from layerline.stats_report import StatsReport
 
@@ -255,7 +255,7 @@ async def _connect(addresses: Sequence[str]) -> _Connection:
     deadline_s = clock() + calls.CONNECT_TIMEOUT_S
     silences: list[NoCoordinatorError] = []
     for address in addresses:
-        channel = open_channel(address)
+        channel = open_client_channel(address)
         try:
             return await _greet(channel, address, max(0.0, deadline_s - clock()))
         except NoCoordinatorError as silence:

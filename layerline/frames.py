@@ -19,7 +19,8 @@ MAX_ROWS = 65536
 MAX_WAITED_US = 3_600_000_000
 MAX_TENSOR_BYTES = 6 << 20  # below the message limit of layerline.rpc.channels
 PLAN_KEY_BYTES = 16
-MAX_EPOCH = (1 << 63) - 1
+MAX_EPOCH = 1 << 53
+MAX_EPOCH_JUMP = 1 << 20  # an epoch is one plan more, so nodes that have seen far more of them do not exist
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

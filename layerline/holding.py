@@ -79,7 +79,7 @@ class Place:
     next: Peer | None
 
     def __post_init__(self) -> None:
-        require(0 < self.epoch <= MAX_EPOCH, "epoch out of range")
+        require(0 < self.epoch < MAX_EPOCH, "epoch out of range")
         require(len(self.plan_key) == PLAN_KEY_BYTES, "plan key of the wrong length")
         require(0 <= self.stage_index < self.stage_count <= 1024, "stage index out of range")
         require(
@@ -119,7 +119,7 @@ class Welcome:
 
     def __post_init__(self) -> None:
         require_name(self.node_id, "node id")
-        require(0 <= self.last_epoch < MAX_EPOCH, "last epoch out of range")
+        require(0 <= self.last_epoch < MAX_EPOCH, f"last epoch {self.last_epoch} is none that a plan can follow")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from layerline import errors
 from layerline.errors import LayerlineError
+from layerline.rpc.malformed import Malformed
 from layerline.rpc.v1 import common_pb2
 
 DETAIL_KEY = "layerline-error-bin"
@@ -167,6 +168,12 @@ def _error_from(failure: BaseException) -> LayerlineError:
     return errors.typed(failure)
 
 
+def _message(request: Request) -> Request:
+    if isinstance(request, Malformed):
+        raise errors.ProtocolError(f"The request is no message: {request.reason}.")
+    return request
+
+
 def unary_handler(
     handler: Callable[[Servicer, Request, Any], Awaitable[Reply]],
 ) -> Callable[[Servicer, Request, Any], Awaitable[Reply]]:
@@ -175,7 +182,7 @@ def unary_handler(
     @functools.wraps(handler)
     async def handle(servicer: Servicer, request: Request, context: Any) -> Reply:
         try:
-            return await handler(servicer, request, context)
+            return await handler(servicer, _message(request), context)
         except _PASSED_ON:
             raise
         except BaseException as failure:  # noqa: BLE001 - the RPC boundary; a library's panic is no Exception
@@ -192,7 +199,7 @@ def stream_handler(
     @functools.wraps(handler)
     async def handle(servicer: Servicer, request: Request, context: Any) -> AsyncGenerator[Reply, None]:
         try:
-            async with aclosing(handler(servicer, request, context)) as replies:
+            async with aclosing(handler(servicer, _message(request), context)) as replies:
                 async for reply in replies:
                     yield reply
         except _PASSED_ON:

@@ -16,10 +16,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from layerline.errors import NodeDuplicateError, UsageError
+from layerline.frames import MAX_EPOCH
 from node.daemon.held_file import FileHeldError, held_file
 
 ID_BYTES = 8
-MAX_KEPT_EPOCH = 1 << 62  # as many again are left above it
 _NODE_ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -37,7 +37,7 @@ class Identity:
         text = _read(path, default="0")
         if not re.fullmatch(r"[0-9]{1,19}", text):
             raise _damaged(path)
-        if int(text) > MAX_KEPT_EPOCH:
+        if int(text) >= MAX_EPOCH:
             raise UsageError(
                 f"{path} says that this node was in the plan of epoch {text}, which is more than there can have been.",
                 remedy=f"Remove {path} and start the node again; epochs then begin anew.",

@@ -36,7 +36,7 @@ from layerline.reports import (
     StageReport,
 )
 from layerline.requests import Finished, GenerateRequest, Piece, StageSummary, Timings, Usage
-from layerline.rpc.channels import SERVER_OPTIONS
+from layerline.rpc.channels import COORDINATOR_OPTIONS
 from layerline.rpc.convert import from_message, to_message, to_union
 from layerline.rpc.status import DETAIL_KEY, detail_from_error, status_of
 from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc
@@ -235,7 +235,7 @@ def _abort(error: LayerlineError, context: Any) -> None:
 def serving(fake: FakeCoordinator) -> Iterator[str]:
     """Serves `fake` and yields its address."""
     with ThreadPoolExecutor(8, "fake-coordinator") as threads:
-        server = grpc.server(threads, options=SERVER_OPTIONS)
+        server = grpc.server(threads, options=COORDINATOR_OPTIONS)
         coordinator_pb2_grpc.add_CoordinatorServicer_to_server(_Service(fake), server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()

@@ -27,6 +27,7 @@ from layerline.rpc.status import stream_handler, unary_handler
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc, ring_pb2_grpc
 from layerline.version import WIRE_VERSION, __version__
 from node.daemon.hold.admission import HoldAdmission
+from node.daemon.service import address_of
 from node.daemon.stages.keeper import KeeperSettings, OnLost, StageKeeper
 from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.pipe import Placed, Start, Started
@@ -226,7 +227,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
 
     @unary_handler
     async def Hold(self, requests: Any, context: Any) -> None:  # type: ignore[override]  # a handler that writes to its context
-        await self.admission.attend(_Wire(self, context), context.peer())
+        await self.admission.attend(_Wire(self, context), address_of(context.peer()))
 
 
 class _Wire:

@@ -126,7 +126,6 @@ async def test_a_chat_with_a_model_without_a_template(tmp_path: Path) -> None:
     ("wrong", "kind", "words"),
     [
         (GenerateRequest(prompt="a" * 256), PromptTooLongError, "256 tokens; the context holds 256"),
-        (GenerateRequest(token_ids=()), RequestError, "empty"),
         (GenerateRequest(prompt=""), RequestError, "empty"),
         (GenerateRequest(token_ids=(5, 4000000000)), RequestError, "4000000000 at position 1"),
         (GenerateRequest(prompt="a", stop=("x" * 5000,)), RequestError, "stop string"),

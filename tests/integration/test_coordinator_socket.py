@@ -199,9 +199,6 @@ async def test_messages_by_hand_that_no_client_of_ours_sends(card: ModelCard) ->
             assert (await failed(stub.Generate(request).read())).code == "protocol"
         unknown = coordinator_pb2.GenerateRequest(model="a\nb", prompt="x")
         assert (await failed(stub.Generate(unknown).read())).code == "request"
-        for method in ("Generate", "Prepare"):
-            call = channel.unary_stream(f"/layerline.rpc.v1.Coordinator/{method}")(b"\xff\xff")
-            assert await call.code() is not grpc.StatusCode.OK
         described = await stub.Describe(coordinator_pb2.NodesRequest())
         assert described.name == "test"
 

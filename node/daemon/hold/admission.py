@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from layerline.addresses import is_loopback, split_address
 from layerline.errors import NodeDrainingError, NodeHeldError, ProtocolError, WireVersionError
 from layerline.facts import Holder
 from layerline.holding import HoldHello
@@ -42,7 +43,8 @@ class HoldAdmission:
         with self._unknown.one_more(address):
             hello = await self._hello(wire)
         self._check_version(hello, address)
-        hold = Hold(wire, self._keeper, node=self._node, node_id=self._node_id)
+        is_local = is_loopback(split_address(address)[0])
+        hold = Hold(wire, self._keeper, node=self._node, node_id=self._node_id, is_local=is_local)
         async with self._granted(hold, _holder(hello, address)):
             await hold.run()
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, Protocol
 
+from layerline.addresses import require_peer_address
 from layerline.errors import DeadlineError, LayerlineError, PlanInvalidError, ProtocolError, StageFailedError
 from layerline.holding import (
     Bind,
@@ -23,6 +25,7 @@ from layerline.holding import (
     Load,
     Loaded,
     LoadProgress,
+    Place,
     Unload,
     Unloaded,
     Welcome,
@@ -53,11 +56,13 @@ class Wire(Protocol):
 class Hold:
     """A hold that was granted; `run` is its life."""
 
-    def __init__(self, wire: Wire, keeper: StageKeeper, *, node: str, node_id: str) -> None:
+    def __init__(self, wire: Wire, keeper: StageKeeper, *, node: str, node_id: str, is_local: bool) -> None:
+        """`is_local` is whether the coordinator is on this machine, as its connection shows."""
         self._wire = wire
         self._keeper = keeper
         self._node = node
         self._node_id = node_id
+        self._is_local = is_local
         self._outbox = Outbox()
         self._commands: asyncio.Queue[Work] = asyncio.Queue(maxsize=MAX_COMMANDS)
         self._stage: int | None = None  # the coordinator's number for what it has had loaded
@@ -144,7 +149,7 @@ class Hold:
             raise asyncio.CancelledError
         self._check_number(command)
         if isinstance(command, Bind):
-            return Bound(command=command.command, next_address=await self._keeper.bind(command.place))
+            return Bound(command=command.command, next_address=await self._keeper.bind(self._dialled(command.place)))
         return await self._load(command)
 
     def _check_number(self, command: Load | Bind) -> None:
@@ -156,6 +161,22 @@ class Hold:
                 node=self._node,
                 remedy="Give the node neighbouring layers, as one stage.",
             )
+
+    def _dialled(self, place: Place) -> Place:
+        """`place` with those addresses of the next stage that may be dialled for this coordinator."""
+        if place.next is None:
+            return place
+        allowed, against = [], ""
+        for address in place.next.addresses:
+            try:
+                require_peer_address(address, loopback=self._is_local)
+                allowed.append(address)
+            except ValueError as error:
+                against = against or str(error)
+        if not allowed:
+            message = f"Node {self._node} does not dial the data port of node {place.next.name}: {against}."
+            raise ProtocolError(message, node=self._node, remedy="Give nodes addresses of their machines.")
+        return replace(place, next=replace(place.next, addresses=tuple(allowed)))
 
     async def _load(self, load: Load) -> Loaded:
         def report(done_bytes: int, total_bytes: int) -> None:

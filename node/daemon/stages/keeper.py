@@ -18,6 +18,7 @@ from layerline.errors import (
     ProtocolError,
 )
 from layerline.facts import DeviceFacts, LoadedStage
+from layerline.frames import MAX_EPOCH_JUMP
 from layerline.holding import Place
 from layerline.plan import StageSpec
 from node.daemon.stages.memory import check_memory_fits, device_bytes
@@ -186,6 +187,13 @@ class StageKeeper:
                     f"Node {self._settings.node} was to take a place in epoch {place.epoch} after epoch {last_epoch}.",
                     node=self._settings.node,
                     remedy="Make the plan anew.",
+                )
+            if place.epoch > last_epoch + MAX_EPOCH_JUMP:
+                raise ProtocolError(
+                    f"Node {self._settings.node} was to take a place in epoch {place.epoch} after epoch {last_epoch},"
+                    " and nobody makes so many plans.",
+                    node=self._settings.node,
+                    remedy="If another node has such an epoch, remove the file `epoch` in its state folder.",
                 )
             self._epochs.remember_epoch(place.epoch)
             return (await self._stage.worker.place(place)).next_address

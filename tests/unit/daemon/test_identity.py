@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from layerline.errors import NodeDuplicateError, UsageError
+from layerline.frames import MAX_EPOCH
 from node.daemon.identity import held_identity
 
 HERE, THERE = "10.0.0.2:7355", "10.0.0.2:7356"
@@ -50,7 +51,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, file: str, content: str):
         again.last_epoch()
 
 
-@pytest.mark.parametrize("epoch", [2**63 - 1, 2**63 - 2, 10**18 * 9])
+@pytest.mark.parametrize("epoch", [2**63 - 1, 2**63 - 2, 10**18 * 9, MAX_EPOCH])
 def test_a_kept_epoch_that_cannot_be_ends_the_start_with_its_remedy(tmp_path: Path, epoch: int) -> None:
     with held_identity(tmp_path, "kitchen", HERE) as identity:
         path = identity.folder / "epoch"

@@ -30,6 +30,7 @@ from layerline import (
     WireVersionError,
 )
 from layerline.plan import ManualStage
+from layerline.rpc import channels
 from tests.fakes.coordinator_service import (
     ANSWER,
     FINISHED,
@@ -246,13 +247,21 @@ def test_a_killed_coordinator_is_an_error_at_once() -> None:
             next(stream)
 
 
-def test_a_frozen_coordinator_is_an_error_and_not_a_hang() -> None:
+def test_a_frozen_coordinator_is_an_error_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    sooner = {"grpc.keepalive_time_ms": 1_000, "grpc.keepalive_timeout_ms": 1_000, "grpc.http2.ping_timeout_ms": 1_000}
+    monkeypatch.setattr(channels, "CLIENT_OPTIONS", [*(dict(channels.CLIENT_OPTIONS) | sooner).items()])
     with _coordinator_process() as (process, address), Client(address) as client:
         stream = client.chat(HI, stream=True)
         assert isinstance(next(stream), Piece)
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(NoCoordinatorError, match="is gone"):
             list(stream)
+
+
+def test_a_pause_of_ten_seconds_of_either_side_is_no_loss() -> None:
+    for options in (channels.CLIENT_OPTIONS, channels.COORDINATOR_OPTIONS):
+        assert dict(options)["grpc.keepalive_timeout_ms"] > 10_000
+        assert dict(options)["grpc.http2.ping_timeout_ms"] > 10_000
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from layerline.errors import (
     ProtocolError,
     StageFailedError,
 )
+from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP
 from layerline.holding import Peer
 from node.daemon.stages.keeper import StageKeeper
 from tests.fakes.daemon_parts import (
@@ -185,3 +186,15 @@ async def test_a_lost_worker_is_told_to_the_holder_alone():
     workers.spawned[1].die(StageFailedError("killed again"))
     assert len(lost) == 1
     assert keeper.loaded is None
+
+
+async def test_an_epoch_that_no_plans_lead_to_is_refused_and_not_kept() -> None:
+    epochs = FakeEpochs(epoch=5)
+    keeper = make_keeper(FakeWorkers().spawn, epochs=epochs)
+    await keeper.load(stage_spec(), ignore)
+    for epoch in (MAX_EPOCH - 1, 6 + MAX_EPOCH_JUMP):
+        with pytest.raises(ProtocolError, match=f"epoch {epoch} after epoch 5, and nobody"):
+            await keeper.bind(place_of(epoch))
+    assert epochs.epoch == 5
+    await keeper.bind(place_of(5 + MAX_EPOCH_JUMP))
+    assert epochs.epoch == 5 + MAX_EPOCH_JUMP
