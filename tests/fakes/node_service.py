@@ -32,6 +32,7 @@ from node.daemon.stages.keeper import KeeperSettings, OnLost, StageKeeper
 from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.pipe import Placed, Start, Started
 from node.worker.ring_service import RingService
+from node.worker.stage_compute import OnLoop
 from tests.fakes.daemon_parts import FakeEpochs, FakeTimers
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.model_files import TinyModel, write_gguf
@@ -79,7 +80,9 @@ class FakeWorker:
         await self._node.reach("load")
         on_progress(2, 2)
         last = start.spec.last_layer == self._node.card.spec.layers - 1
-        self._ring = RingService(CountingStage(self._node, last=last), node=start.node, model_digest=start.spec.digest)
+        self._ring = RingService(
+            OnLoop(CountingStage(self._node, last=last)), node=start.node, model_digest=start.spec.digest
+        )
         self._server = make_server()
         # The generated class knows only handlers that yield, gRPC also those that write to their context.
         ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", self._ring), self._server)

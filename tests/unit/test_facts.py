@@ -139,7 +139,7 @@ def test_whatever_a_node_says_of_itself_it_is_refused_or_can_be_planned_with(mes
         return
     lead = Lead.by_hand("10.0.0.1:1")
     answered = Told(key=lead.key, outcome=Answered(address="10.0.0.1:1", facts=said), at_s=1.0)
-    (member,) = members(apply(Cluster(), Seen(lead=lead), answered), since_s=0.0, coordinator="desk/1")
+    (member,) = members(apply(Cluster(), Seen(lead=lead), answered), since_s=0.0, instance="desk/1")
     to_message(NodesReport(nodes=(member.report,), searched=()), coordinator_pb2.NodesReport)
     Console(file=io.StringIO()).print(nodes_table(NodesReport(nodes=(member.report,), searched=())))
     with contextlib.suppress(PlanError, UsageError):

@@ -113,7 +113,7 @@ def test_an_answer_that_ends_its_line_gets_no_second_line_end(address: str, fake
         (["Hi", "--node", "x"], "Invalid value for '--node': 'x' is not of the form HOST:PORT."),
         (["Hi", "--node", "h:1"], "--coordinator and --node exclude each other."),
         (["Hi", "--model", ""], "model name is not a short printable name"),
-        (["Hi", "--stop", ""], "a stop string must not be empty"),
+        (["Hi", "--stop", ""], "stop must be a string or up to 16 of them, none empty"),
         ([], "Missing argument 'TEXT'."),
     ],
 )

@@ -173,7 +173,7 @@ def test_a_temperature_near_zero_takes_the_likeliest(temperature: float) -> None
 @pytest.mark.parametrize("penalty", [0.01, 100.0])
 def test_the_ends_of_the_repetition_penalty_are_taken(penalty: float) -> None:
     logits = np.ones(VOCABULARY, np.float32)
-    changed = penalised(logits, Sampling(repetition_penalty=penalty, penalised=(3,)))
+    changed = penalised(logits, Sampling(repetition_penalty=penalty, prompt_ids=(3,)))
     assert changed[3] == pytest.approx(1 / penalty)
 
 
