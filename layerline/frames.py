@@ -56,7 +56,7 @@ class Sampling(SamplingOptions):
         read_options(self)
         require(0 <= self.seed < 1 << 64, "seed must be from 0 to 2**64 - 1")
         require(len(self.answer_ids) == len(self.answer_counts), "each token of the answer needs its count")
-        require(not self.answer_counts or min(self.answer_counts) > 0, "a token of the answer came at least once")
+        require(all(0 < count <= MAX_POSITIONS for count in self.answer_counts), "a token's count is out of range")
 
     @classmethod
     def of(cls, options: SamplingOptions, *, seed: int) -> Sampling:

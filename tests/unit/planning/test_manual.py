@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said_with_the_layers_it_is_about(layers: str, message:
 
 
 def test_ranges_that_the_option_would_refuse_are_refused_from_the_wire_too():
-    with pytest.raises(PlanInvalidError, match="--layers: 9-3 is not a range of layers"):
+    with pytest.raises(ValueError, match="must be from a first layer to a last one"):
         by_hand((ManualStage(node="kitchen", first_layer=9, last_layer=3),))
 
 

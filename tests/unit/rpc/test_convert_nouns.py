@@ -47,7 +47,7 @@ SPECS = st.builds(
 PEERS = st.builds(Peer, node_id=NAMES, name=NAMES, addresses=st.lists(NAMES, min_size=1, max_size=3).map(tuple))
 PLACES = st.builds(
     Place,
-    epoch=st.integers(1, (1 << 63) - 1),
+    epoch=st.integers(1, (1 << 53) - 1),
     plan_key=st.binary(min_size=PLAN_KEY_BYTES, max_size=PLAN_KEY_BYTES),
     stage_index=st.just(0),
     stage_count=st.just(2),
