@@ -1,7 +1,8 @@
 """The real worker program with a fault in one rank: `python tests/fakes/faulty_rank.py RANK POINT FAULT DEADLINE_S`.
 
-POINT is "load" (before anything is read) or "step" (between two sums of the first step that follows); FAULT is "kill",
-"freeze" or "raise". RANK -1 is none of them, so that all is well. DEADLINE_S is how long ranks wait for each other.
+POINT is "load" (before anything is read) or "step" (between two sums of the first step that follows, or, where one
+rank has nothing to sum, as that step begins); FAULT is "kill", "freeze" or "raise". RANK -1 is none of them, so that
+all is well. DEADLINE_S is how long ranks wait for each other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from layerline.frames import Frame, StepResult
 from layerline.models.card import ModelCard
 from layerline.plan import StageSpec
 from node.ranks.group import RankGroup
@@ -31,8 +33,17 @@ def main() -> None:
         if group.rank == rank and point == "load":
             strike(fault)
         if group.rank == rank and point == "step":
+            if group.count == 1:
+                return FaultyStage.load(card, path, spec, progress, group)
             group = FaultyGroup(group, lambda: strike(fault))
         return Stage.load(card, path, spec, progress, group)
+
+    class FaultyStage(Stage):
+        """A stage that does something else instead of a step."""
+
+        def run(self, frame: Frame) -> Frame | StepResult:
+            strike(fault)
+            return super().run(frame)
 
     program.main(load, deadline_s)
 

@@ -39,15 +39,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModelCard]:
 @pytest.fixture
 async def node(model: tuple[Path, ModelCard]) -> AsyncIterator[RankNode]:
     """A node that leaves neither processes, descriptors nor shared memory behind."""
-    async with grpc.aio.insecure_channel("127.0.0.1:9"):  # has gRPC open what it keeps for good
+    async with grpc.aio.insecure_channel("127.0.0.1:9"):  # has gRPC keep what it opens when there is a first channel
         before, shared_before = descriptors(), set(os.listdir("/dev/shm"))
-    async with asyncio.timeout(DEADLINE_S):
-        node = RankNode(*model)
-        yield node
-        await node.keeper.close()
-    assert ranks() == []
-    await asyncio.sleep(0)  # the transports of ended pipes close in the next turn
-    assert descriptors() <= before
+        async with asyncio.timeout(DEADLINE_S):
+            node = RankNode(*model)
+            yield node
+            await node.keeper.close()
+        assert ranks() == []
+        await asyncio.sleep(0)  # the transports of ended pipes close in the next turn
+        assert descriptors() <= before
     assert not {name for name in set(os.listdir("/dev/shm")) - shared_before if "layerline" in name or "torch" in name}
 
 
