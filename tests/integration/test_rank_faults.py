@@ -200,7 +200,7 @@ async def test_a_rank_that_is_lost_while_loading_is_named_and_the_node_loads_aga
         assert await node.greedy(await node.load(2), *PROMPT) == node.drawn_alone(*PROMPT)
 
 
-@pytest.mark.parametrize("limit_kib", [300_000, 900 << 10])
+@pytest.mark.parametrize("limit_kib", [300_000, 640 << 10])
 async def test_an_address_space_that_is_too_small_is_told_at_once(node: RankNode, limit_kib: int) -> None:
     command = node.command
     node.command = ("/bin/bash", "-c", f'ulimit -v {limit_kib}; exec "$@"', "-", *command)
