@@ -35,7 +35,8 @@ from node.daemon.notices import greet, log_to_standard_error, tell_measured
 from node.daemon.registration import Registration
 from node.daemon.service import NodeService
 from node.daemon.settings import DEFAULT_PORT, NodeSettings
-from node.daemon.stages.keeper import KeeperSettings, OnLost, StageKeeper, Worker
+from node.daemon.stages.keeper import KeeperSettings, StageKeeper
+from node.daemon.stages.kept import OnLost, Worker
 from node.daemon.stages.model_library import ModelLibrary
 from node.daemon.workers.group import WorkerGroup
 
@@ -196,7 +197,7 @@ async def _measure(watch: DeviceWatch, keeper: StageKeeper) -> None:
 
     await watch.measure()
     tell()
-    await watch.measure_until_quiet(lambda: keeper.loaded is None, tell)
+    await watch.measure_until_quiet(lambda: not keeper.loaded, tell)
 
 
 async def _advertise(parts: _Parts, listening: Listening) -> None:

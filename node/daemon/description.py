@@ -38,7 +38,6 @@ class Description:
     async def facts(self) -> NodeFacts:
         """The answer to `Describe`."""
         models = await asyncio.to_thread(self._library.listings)
-        loaded = self._keeper.loaded
         return NodeFacts(
             node_id=self._identity.node_id,
             name=self._identity.name,
@@ -48,7 +47,7 @@ class Description:
             addresses=self._listening.addresses(),
             devices=self._devices.facts(self._keeper.own_bytes),
             models=models,
-            loaded=(loaded,) if loaded else (),
+            loaded=self._keeper.loaded,
             held_by=self._admission.holder,
             last_epoch=self._keeper.last_epoch,
             models_folder=str(self._library.folder),

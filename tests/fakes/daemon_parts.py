@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,9 @@ from layerline.facts import DeviceFacts
 from layerline.holding import Bind, Peer, Place
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
-from node.daemon.stages.keeper import KeeperSettings, Models, OnLost, SpawnWorker, StageKeeper
+from node.daemon.child import python_module
+from node.daemon.stages.keeper import KeeperSettings, StageKeeper
+from node.daemon.stages.kept import Models, OnLost, SpawnWorker
 from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.daemon.workers.group import WorkerGroup
 from node.pipe import Placed, Start, Started
@@ -123,7 +126,7 @@ class FakeTimer:
 class FakeWorker:
     """Does as told, and keeps what it was told. `hold_start` and `fail_start` make loading wait or fail."""
 
-    def __init__(self, on_lost: OnLost, *, hold_start: bool = False, fail_start: LayerlineError | None = None) -> None:
+    def __init__(self, on_lost: OnLost, *, hold_start: bool = False, fail_start: BaseException | None = None) -> None:
         self.on_lost = on_lost
         self.lost: LayerlineError | None = None
         self.told: list[str] = []
@@ -162,7 +165,7 @@ class FakeWorker:
 class FakeWorkers:
     """Spawns fake workers, all alike, and keeps them."""
 
-    def __init__(self, *, hold_start: bool = False, fail_start: LayerlineError | None = None) -> None:
+    def __init__(self, *, hold_start: bool = False, fail_start: BaseException | None = None) -> None:
         self.spawned: list[FakeWorker] = []
         self.hold_start = hold_start
         self.fail_start = fail_start
@@ -182,6 +185,12 @@ def process_workers(mode: str = "good") -> SpawnWorker:
         return await WorkerGroup.spawn(worker_command(mode), {}, threads, node="kitchen", on_lost=on_lost)
 
     return spawn
+
+
+async def real_workers(devices: Sequence[str], on_lost: OnLost) -> WorkerGroup:
+    """Spawns the workers that compute."""
+    threads = dict.fromkeys(devices, 1)
+    return await WorkerGroup.spawn(python_module("node.worker"), os.environ, threads, node="kitchen", on_lost=on_lost)
 
 
 def make_keeper(

@@ -16,7 +16,7 @@ from node.daemon.hold.admission import HoldAdmission
 from node.daemon.service import NodeService
 from node.daemon.stages.keeper import StageKeeper
 from node.daemon.stages.model_library import ModelLibrary
-from tests.fakes.daemon_parts import make_keeper, process_workers
+from tests.fakes.daemon_parts import make_keeper, process_workers, real_workers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,15 @@ class ServedNode:
 
 
 @asynccontextmanager
-async def served_node(folder: Path, mode: str = "good") -> AsyncIterator[ServedNode]:
-    """A node whose workers are of `mode` (see `tests.fakes.daemon_worker`) and whose models lie in folder/models."""
-    keeper = make_keeper(process_workers(mode))
-    admission = HoldAdmission(keeper, node="kitchen", node_id="k1")
+async def served_node(folder: Path, mode: str = "good", *, computes: bool = False) -> AsyncIterator[ServedNode]:
+    """A node whose models lie in folder/models.
+
+    Its workers are of `mode` (see `tests.fakes.daemon_worker`), or those that compute what is in the models.
+    """
     (folder / "work").mkdir()
     library = ModelLibrary(folder / "models", node="kitchen", cache=folder / "cache", work=folder / "work")
+    keeper = make_keeper(real_workers, models=library) if computes else make_keeper(process_workers(mode))
+    admission = HoldAdmission(keeper, node="kitchen", node_id="k1")
 
     async def describe() -> NodeFacts:
         return NodeFacts(
@@ -44,7 +47,7 @@ async def served_node(folder: Path, mode: str = "good") -> AsyncIterator[ServedN
             wire_version=WIRE_VERSION,
             state="ready",
             models=library.listings(),
-            loaded=(keeper.loaded,) if keeper.loaded else (),
+            loaded=keeper.loaded,
             held_by=admission.holder,
         )
 

@@ -28,7 +28,8 @@ from layerline.rpc.v1 import node_pb2, node_pb2_grpc, ring_pb2_grpc
 from layerline.version import WIRE_VERSION, __version__
 from node.daemon.hold.admission import HoldAdmission
 from node.daemon.service import address_of
-from node.daemon.stages.keeper import KeeperSettings, OnLost, StageKeeper
+from node.daemon.stages.keeper import KeeperSettings, StageKeeper
+from node.daemon.stages.kept import OnLost
 from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.pipe import Placed, Start, Started
 from node.worker.ring_service import RingService
@@ -209,7 +210,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
             addresses=(self.address,),
             devices=self._devices,
             models=tuple(listings),
-            loaded=(self.keeper.loaded,) if self.keeper.loaded else (),
+            loaded=self.keeper.loaded,
             held_by=self.admission.holder,
             last_epoch=self.epochs.epoch,
             models_folder="/models",

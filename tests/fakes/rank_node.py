@@ -13,12 +13,13 @@ import numpy as np
 
 from layerline.errors import LayerlineError
 from layerline.frames import Frame, Hello, PageRun, Sampling, Span, TensorBytes
+from layerline.holding import Place
 from layerline.models.card import ModelCard
 from layerline.plan import StageSpec
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.version import WIRE_VERSION
 from node.daemon.child import python_module
-from node.daemon.stages.keeper import KeptStage, OnLost
+from node.daemon.stages.kept import KeptStage, OnLost
 from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.daemon.workers.group import WorkerGroup
 from node.daemon.workers.process import PATIENCE
@@ -48,6 +49,36 @@ class RingEnds:
         tensor = TensorBytes(dtype="int32", shape=(len(token_ids),), data=data)
         await self._frames.send(Frame(epoch=self._epoch, step=self._step, spans=(span,), tensor=tensor))
         return (await self._results.receive()).sampled[0].token_id
+
+    async def greedy(self, *prompt: int, count: int = 3) -> list[int]:
+        """The likeliest tokens after `prompt`."""
+        drawn: list[int] = []
+        rows, start = prompt, 0
+        for _ in range(count):
+            drawn.append(await self.step(start, *rows))
+            start, rows = start + len(rows), (drawn[-1],)
+        return drawn
+
+
+@asynccontextmanager
+async def ring_through(port: int, place: Place, digest: str) -> AsyncIterator[RingEnds]:
+    """The ends of the ring through the only stage of a plan, which has this place and listens on `port`."""
+    greeting = Hello(
+        wire_version=WIRE_VERSION,
+        epoch=place.epoch,
+        plan_key=place.plan_key,
+        model_digest=digest,
+        stage_index=place.stage_index,
+        sender="test",
+    )
+    address = f"127.0.0.1:{port}"
+    results = await ResultReceiver.dial([address], greeting, node="kitchen")
+    frames = await FrameSender.dial([address], greeting, node="kitchen", on_broken=lambda _: None)
+    try:
+        yield RingEnds(place.epoch, frames, results)
+    finally:
+        await frames.close()
+        await results.close()
 
 
 class RankNode:
@@ -102,12 +133,7 @@ class RankNode:
     async def greedy(self, stage: KeptStage, *prompt: int, count: int = 3) -> list[int]:
         """The likeliest tokens after `prompt`, asked for over the ring as a coordinator does."""
         async with self.ring(stage) as ring:
-            drawn: list[int] = []
-            rows, start = prompt, 0
-            for _ in range(count):
-                drawn.append(await ring.step(start, *rows))
-                start, rows = start + len(rows), (drawn[-1],)
-            return drawn
+            return await ring.greedy(*prompt, count=count)
 
     def drawn_alone(self, *prompt: int, count: int = 3) -> list[int]:
         """The same tokens from a stage in this process, which has the whole model."""
@@ -119,23 +145,9 @@ class RankNode:
         """The stage in a place of its own, and the ends of the ring through it."""
         self._epoch += 1
         place = place_of(self._epoch)
-        await self.keeper.bind(place)
-        address = f"127.0.0.1:{stage.started.port}"
-        greeting = Hello(
-            wire_version=WIRE_VERSION,
-            epoch=self._epoch,
-            plan_key=place.plan_key,
-            model_digest=self._card.digest,
-            stage_index=0,
-            sender="test",
-        )
-        results = await ResultReceiver.dial([address], greeting, node="kitchen")
-        frames = await FrameSender.dial([address], greeting, node="kitchen", on_broken=lambda _: None)
-        try:
-            yield RingEnds(self._epoch, frames, results)
-        finally:
-            await frames.close()
-            await results.close()
+        await self.keeper.bind(stage, place)
+        async with ring_through(stage.started.port, place, self._card.digest) as ring:
+            yield ring
 
     async def _spawn(self, devices: Sequence[str], on_lost: OnLost) -> WorkerGroup:
         threads = dict.fromkeys(devices, 1)
@@ -143,6 +155,6 @@ class RankNode:
             self.command, os.environ, threads, node="kitchen", on_lost=on_lost, patience=self.patience
         )
 
-    def _on_lost(self, error: LayerlineError) -> None:
+    def _on_lost(self, _stage: KeptStage, error: LayerlineError) -> None:
         if not self.lost.done():
             self.lost.set_result(error)

@@ -106,7 +106,7 @@ async def test_a_rank_is_lost_in_mid_step(node: RankNode, rank: int, fault: str,
     assert told.format(rank=rank) in str(error)
     assert error.node == "kitchen"
     assert ranks() == []
-    assert node.keeper.loaded is None
+    assert node.keeper.loaded == ()
 
 
 @pytest.mark.parametrize("rank", [0, 1])

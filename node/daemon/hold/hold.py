@@ -1,19 +1,20 @@
 """One coordinator's hold on this node: its commands obeyed one at a time, its heartbeats at once.
 
-Whatever ends the hold (the stream, silence, a broken rule) cancels what is running, and the stage loses its
-place but stays in memory. Knows nouns and no gRPC: reading and writing are given to it.
+Whatever ends the hold (the stream, silence, a broken rule) cancels what is running, and the stages lose their
+places but stay in memory. Knows nouns and no gRPC: reading and writing are given to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, Protocol
 
 from layerline.addresses import require_peer_address
-from layerline.errors import DeadlineError, LayerlineError, PlanInvalidError, ProtocolError, StageFailedError
+from layerline.errors import DeadlineError, InternalError, LayerlineError, ProtocolError, StageFailedError
 from layerline.holding import (
     Bind,
     Bound,
@@ -33,6 +34,7 @@ from layerline.holding import (
 )
 from node.daemon.hold.outbox import Outbox
 from node.daemon.stages.keeper import StageKeeper
+from node.daemon.stages.kept import KeptStage
 
 HEARTBEAT_INTERVAL_S = 1.0
 SILENCE_DEADLINE_S = 8.0
@@ -65,9 +67,9 @@ class Hold:
         self._is_local = is_local
         self._outbox = Outbox()
         self._commands: asyncio.Queue[Work] = asyncio.Queue(maxsize=MAX_COMMANDS)
-        self._stage: int | None = None  # the coordinator's number for what it has had loaded
-        self._unloads_waiting = 0
-        self._interruptible: asyncio.Task[HoldEvent] | None = None
+        self._stages: dict[int, KeptStage] = {}  # by the coordinator's number for each
+        self._unloads_waiting: Counter[int] = Counter()  # by the same
+        self._running: tuple[Work, asyncio.Task[HoldEvent]] | None = None
 
     async def run(self) -> None:
         """Obeys until the coordinator ends the stream; raises what else ends the hold."""
@@ -78,10 +80,11 @@ class Hold:
         finally:
             await self._keeper.released()
 
-    def _lost(self, error: LayerlineError) -> None:
-        stage, self._stage = self._stage, None
-        if stage is not None:  # else it is one of an earlier hold, which this coordinator does not count on
-            self._outbox.put(WorkerLost(stage=stage, error=error))
+    def _lost(self, lost: KeptStage, error: LayerlineError) -> None:
+        for number, stage in list(self._stages.items()):
+            if stage is lost:
+                del self._stages[number]
+                self._outbox.put(WorkerLost(stage=number, error=error))
 
     def drain(self) -> None:
         """Tells the coordinator that this daemon is about to end."""
@@ -113,15 +116,15 @@ class Hold:
             message = f"Over {MAX_COMMANDS} commands are waiting on node {self._node}."
             raise ProtocolError(message, node=self._node) from None
         if isinstance(command, Unload):
-            self._unloads_waiting += 1
-            if self._interruptible:
-                self._interruptible.cancel()
+            self._unloads_waiting[command.stage] += 1
+            if self._running and self._running[0].stage == command.stage and not isinstance(self._running[0], Unload):
+                self._running[1].cancel()
 
     async def _obey_in_turn(self) -> None:
         while True:
             command = await self._commands.get()
             running = asyncio.create_task(self._obey(command))
-            self._interruptible = None if isinstance(command, Unload) else running
+            self._running = command, running
             self._outbox.put(await self._outcome(command, running))
 
     async def _outcome(self, command: Work, running: asyncio.Task[HoldEvent]) -> HoldEvent:
@@ -137,30 +140,31 @@ class Hold:
         except asyncio.CancelledError:
             message = f"Node {self._node} was told to unload before this was done."
             return Failed(command=command.command, error=StageFailedError(message, node=self._node))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as failure:  # the top of a command: a library's panic is no Exception
+            log.exception("A command failed.")
+            message = f"Node {self._node} failed at a command ({type(failure).__name__}: {failure})."
+            remedy = "This is a bug; please report it with the node's log."
+            return Failed(command=command.command, error=InternalError(message, node=self._node, remedy=remedy))
 
     async def _obey(self, command: Work) -> HoldEvent:
         if isinstance(command, Unload):
-            self._unloads_waiting -= 1
-            if self._stage in (None, command.stage):
-                self._stage = None
-                await self._keeper.unload()
+            self._unloads_waiting[command.stage] -= 1
+            if stage := self._stages.pop(command.stage, None):
+                await self._keeper.unload(stage)
             return Unloaded(command=command.command)
-        if self._unloads_waiting:
+        if self._unloads_waiting[command.stage]:
             raise asyncio.CancelledError
-        self._check_number(command)
         if isinstance(command, Bind):
-            return Bound(command=command.command, next_address=await self._keeper.bind(self._dialled(command.place)))
+            return await self._bind(command)
         return await self._load(command)
 
-    def _check_number(self, command: Load | Bind) -> None:
-        if isinstance(command, Bind) and command.stage != self._stage:
-            raise ProtocolError(f"Node {self._node} has no stage {command.stage} loaded to bind.", node=self._node)
-        if self._stage not in (None, command.stage):
-            raise PlanInvalidError(
-                f"Node {self._node} has stage {self._stage} and can have no other, such as stage {command.stage}.",
-                node=self._node,
-                remedy="Give the node neighbouring layers, as one stage.",
-            )
+    async def _bind(self, bind: Bind) -> Bound:
+        stage = self._stages.get(bind.stage)
+        if stage is None:
+            raise ProtocolError(f"Node {self._node} has no stage {bind.stage} loaded to bind.", node=self._node)
+        return Bound(command=bind.command, next_address=await self._keeper.bind(stage, self._dialled(bind.place)))
 
     def _dialled(self, place: Place) -> Place:
         """`place` with those addresses of the next stage that may be dialled for this coordinator."""
@@ -179,12 +183,14 @@ class Hold:
         return replace(place, next=replace(place.next, addresses=tuple(allowed)))
 
     async def _load(self, load: Load) -> Loaded:
+        """Loads a stage under its number; what another plan had loaded under it is ended, once the new one is sure."""
+
         def report(done_bytes: int, total_bytes: int) -> None:
             self._outbox.put(LoadProgress(command=load.command, done_bytes=done_bytes, total_bytes=total_bytes))
 
-        self._stage = None  # until it is loaded: what was is ended first
-        stage, adopted = await self._keeper.load(load.spec, report)
-        self._stage = load.stage
+        before = self._stages.get(load.stage)
+        stage, adopted = await self._keeper.load(load.spec, report, instead_of=before)
+        self._stages[load.stage] = stage
         return Loaded(
             command=load.command,
             stage=load.stage,

@@ -1,82 +1,32 @@
-"""The one stage that this node has in memory: loading, placing, keeping and ending it.
+"""The stages that this node has in memory: loading, placing, keeping and ending each of them.
 
-Keeps the worker while a coordinator holds the node and for a while after, so that the next one with the same
-plan adopts it. Knows nothing of streams; workers, models, epochs and timers are given to it.
+A stage is in use from when the holder of the node has it loaded until it is unloaded or the hold ends. After that it
+is idle: kept for a while, so that the next holder with the same plan adopts it, and ended before that if a new stage
+needs its memory. Knows nothing of streams; workers, models, epochs and timers are given to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from layerline.errors import (
-    LayerlineError,
-    ModelMismatchError,
-    ProtocolError,
-)
+from layerline.errors import LayerlineError, ModelMismatchError, ProtocolError
 from layerline.facts import DeviceFacts, LoadedStage
 from layerline.frames import MAX_EPOCH_JUMP
 from layerline.holding import Place
 from layerline.plan import StageSpec
-from node.daemon.stages.memory import check_memory_fits, device_bytes
+from node.daemon.stages.kept import CallLater, Epochs, KeptStage, Models, SpawnWorker, Worker
+from node.daemon.stages.memory import StageBytes, check_memory_fits, device_bytes, fits
 from node.daemon.stages.model_library import OnProgress, OpenedModel
-from node.pipe import Placed, Start, Started
+from node.daemon.stages.spare import Spare
+from node.pipe import Start
 
 log = logging.getLogger(__name__)
-OnLost = Callable[[LayerlineError], None]
 
-
-class Worker(Protocol):
-    """A stage's workers as the keeper uses them: `node.daemon.workers.group.WorkerGroup`, or a fake."""
-
-    lost: LayerlineError | None
-
-    @property
-    def resident_bytes(self) -> Sequence[int]:
-        """What each rank has in the machine's memory at this moment."""
-
-    async def start(self, start: Start, on_progress: OnProgress) -> Started:
-        """Loads a stage."""
-
-    async def place(self, place: Place) -> Placed:
-        """Takes a place in a plan."""
-
-    async def vacate(self) -> None:
-        """Gives the place up."""
-
-    async def stop(self) -> None:
-        """Ends the worker."""
-
-
-class Models(Protocol):
-    """Where cards come from: `node.daemon.stages.model_library.ModelLibrary`, or a fake."""
-
-    async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
-        """The model of that name."""
-
-
-class Epochs(Protocol):
-    """What remembers epochs over restarts: `node.daemon.identity.Identity`, or a fake."""
-
-    def last_epoch(self) -> int:
-        """The highest so far."""
-
-    def remember_epoch(self, epoch: int) -> None:
-        """Keeps a higher one."""
-
-
-class Timer(Protocol):
-    """What can be called off."""
-
-    def cancel(self) -> None:
-        """Calls it off."""
-
-
-SpawnWorker = Callable[[Sequence[str], OnLost], Awaitable[Worker]]  # for the devices of one stage
-CallLater = Callable[[float, Callable[[], None]], Timer]
+OnStageLost = Callable[[KeptStage, LayerlineError], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,18 +38,8 @@ class KeeperSettings:
     keep_alive_s: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptStage:
-    """The stage in memory, its worker and what that has said of itself."""
-
-    spec: StageSpec
-    started: Started
-    worker: Worker
-    device_bytes: Mapping[str, int]  # held on each of its devices
-
-
 class StageKeeper:
-    """Has at most one stage. `devices` tells what models may take where, given what the stage takes on each."""
+    """Has the stages. `devices` tells what models may take where, given what the stages take on each."""
 
     def __init__(
         self,
@@ -117,100 +57,138 @@ class StageKeeper:
         self._devices = devices
         self._spawn_worker = spawn_worker
         self._call_later = call_later
-        self._stage: KeptStage | None = None
-        self._tell_holder: OnLost | None = None
-        self._timer: Timer | None = None
-        self._expiring: asyncio.Task[None] | None = None
+        self._stages: list[KeptStage] = []  # those that have been idle longest first
+        self._plan_key = b""  # of the last epoch
+        self._tell_holder: OnStageLost | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._spare = Spare(self._spawn)
         self._lock = asyncio.Lock()
 
     @property
-    def loaded(self) -> LoadedStage | None:
+    def loaded(self) -> tuple[LoadedStage, ...]:
         """What is in memory."""
-        if self._stage is None:
-            return None
-        started = self._stage.started
-        return LoadedStage(spec=self._stage.spec, weights_bytes=started.weights_bytes, kv_bytes=started.kv_bytes)
+        return tuple(stage.loaded for stage in self._stages)
 
     @property
     def own_bytes(self) -> Mapping[str, int]:
-        """What the stage in memory takes on each device; KV pages on a CPU take nothing until they are used."""
-        if self._stage is None:
-            return {}
-        resident_bytes = self._stage.worker.resident_bytes
-        return {
-            device: min(held, resident) if device.startswith("cpu") else held
-            for (device, held), resident in zip(self._stage.device_bytes.items(), resident_bytes, strict=True)
-        }
+        """What the stages in memory take on each device at this moment."""
+        total: Counter[str] = Counter()
+        for stage in self._stages:
+            total.update(stage.own_bytes)
+        return total
 
     @property
     def last_epoch(self) -> int:
         """The highest epoch in which this node has taken a place."""
         return self._epochs.last_epoch()
 
-    def taken(self, on_lost: OnLost) -> None:
-        """A coordinator holds the node from now on; `on_lost` is told if the loaded stage's worker is lost."""
+    def taken(self, on_lost: OnStageLost) -> None:
+        """A coordinator holds the node from now on; `on_lost` is told if the worker of a stage in use is lost."""
         self._tell_holder = on_lost
-        self._call_off_timer()
+        for stage in self._stages:
+            self._keep(stage)  # from now on, so that what the coordinator has just seen is there when it asks
 
     async def released(self) -> None:
-        """Nobody holds the node any more: the place is given up, the stage kept for the next one."""
+        """Nobody holds the node any more: all places are given up, the stages kept for the next holder."""
         self._tell_holder = None
         async with self._lock:
-            if self._stage:
-                await self._stage.worker.vacate()
-                self._call_off_timer()
-                self._timer = self._call_later(self._settings.keep_alive_s, self._expire)
+            for stage in [stage for stage in self._stages if stage.in_use]:
+                await stage.worker.vacate()
+                self._keep(stage)
+            await self._spare.drop()
 
-    async def load(self, spec: StageSpec, on_progress: OnProgress) -> tuple[KeptStage, bool]:
-        """The stage of `spec`, and whether it was in memory already; any other one is ended first.
+    async def load(
+        self, spec: StageSpec, on_progress: OnProgress, *, instead_of: KeptStage | None = None
+    ) -> tuple[KeptStage, bool]:
+        """A stage of `spec`, in use from now on, and whether it was in memory already.
 
-        Nothing is ended for a stage that cannot be loaded anyway: ModelMismatchError, PlanInvalidError or
-        PlanDoesNotFitError come before. Cancelling it leaves nothing loaded.
+        An idle one is adopted. A new one ends `instead_of`, and idle ones where it does not fit beside them. Nothing is
+        ended for a stage that cannot be loaded anyway: ModelMismatchError, PlanInvalidError or PlanDoesNotFitError
+        come before. Cancelling it leaves no new stage.
         """
         async with self._lock:
-            if self._stage and self._stage.spec == spec:
-                return self._stage, True
+            if instead_of and instead_of.spec == spec and instead_of in self._stages:
+                return instead_of, True
+            for stage in self._stages:
+                if stage.spec == spec and not stage.in_use:
+                    await self._end_all([instead_of] if instead_of else [])
+                    return self._used(stage), True
             model = await self._models.open(spec.model, lambda _done, _total: None)
-            self._check(spec, model)
-            await self._end()
-            self._stage = await self._start(spec, model, on_progress)
-            return self._stage, False
+            await self._end_all(self._in_the_way(spec, model, instead_of))
+            stage = await self._start(spec, model, on_progress)
+            self._stages.append(stage)
+            return stage, False
 
-    async def bind(self, place: Place) -> str:
-        """Places the stage; where it reached the next one. ProtocolError for an epoch that has passed."""
+    async def bind(self, stage: KeptStage, place: Place) -> str:
+        """Places the stage; where it reached the next one. ProtocolError for an epoch that has passed or is far ahead.
+
+        Several stages of one plan, known by its key, may be placed in the same epoch.
+        """
         async with self._lock:
-            if self._stage is None:
-                raise ProtocolError(f"Node {self._settings.node} has nothing loaded to bind.", node=self._settings.node)
+            if stage.worker.lost:
+                raise stage.worker.lost
             last_epoch = self._epochs.last_epoch()
-            if place.epoch <= last_epoch:
-                raise ProtocolError(
-                    f"Node {self._settings.node} was to take a place in epoch {place.epoch} after epoch {last_epoch}.",
-                    node=self._settings.node,
-                    remedy="Make the plan anew.",
-                )
-            if place.epoch > last_epoch + MAX_EPOCH_JUMP:
-                raise ProtocolError(
-                    f"Node {self._settings.node} was to take a place in epoch {place.epoch} after epoch {last_epoch},"
-                    " and nobody makes so many plans.",
-                    node=self._settings.node,
-                    remedy="If another node has such an epoch, remove the file `epoch` in its state folder.",
-                )
-            self._epochs.remember_epoch(place.epoch)
-            return (await self._stage.worker.place(place)).next_address
+            same_plan = place.epoch == last_epoch and place.plan_key == self._plan_key
+            if not same_plan:
+                self._check_epoch(place.epoch, last_epoch)
+                self._epochs.remember_epoch(place.epoch)
+                self._plan_key = place.plan_key
+            return (await stage.worker.place(place)).next_address
 
-    async def unload(self) -> None:
-        """Ends the stage, if there is one."""
+    def _check_epoch(self, epoch: int, last_epoch: int) -> None:
+        told = f"Node {self._settings.node} was to take a place in epoch {epoch} after epoch {last_epoch}"
+        if epoch <= last_epoch:
+            raise ProtocolError(f"{told}.", node=self._settings.node, remedy="Make the plan anew.")
+        if epoch > last_epoch + MAX_EPOCH_JUMP:
+            raise ProtocolError(
+                f"{told}, and nobody makes so many plans.",
+                node=self._settings.node,
+                remedy="If another node has such an epoch, remove the file `epoch` in its state folder.",
+            )
+
+    async def unload(self, stage: KeptStage) -> None:
+        """Ends the stage, if it is not ended yet."""
         async with self._lock:
-            await self._end()
+            await self._end_all([stage])
 
     async def close(self) -> None:
-        """Ends the stage and the timer, for good."""
-        self._call_off_timer()
-        if self._expiring:
-            await asyncio.wait({self._expiring})
-        await self.unload()
+        """Ends all stages, for good."""
+        for stage in self._stages:
+            stage.call_off_timer()
+        await self.ending()
+        async with self._lock:
+            await self._spare.drop()
+            await self._end_all(list(self._stages))
 
-    def _check(self, spec: StageSpec, model: OpenedModel) -> None:
+    async def ending(self) -> None:
+        """Waits until the stages whose time is over have ended."""
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _used(self, stage: KeptStage) -> KeptStage:
+        stage.call_off_timer()
+        stage.in_use = True
+        return stage
+
+    def _keep(self, stage: KeptStage) -> None:
+        """The stage is idle from now on, and ended after a while."""
+        stage.call_off_timer()
+        stage.in_use = False
+        stage.timer = self._call_later(self._settings.keep_alive_s, lambda: self._expire(stage))
+
+    def _expire(self, stage: KeptStage) -> None:
+        stage.timer = None
+        ending = asyncio.create_task(self._end_if_idle(stage))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def _end_if_idle(self, stage: KeptStage) -> None:
+        async with self._lock:
+            if not stage.in_use and stage.timer is None:
+                await self._end_all([stage])
+
+    def _in_the_way(self, spec: StageSpec, model: OpenedModel, instead_of: KeptStage | None) -> list[KeptStage]:
+        """The stages that must end for one of `spec`: what it replaces, and idle ones as far as memory asks for it."""
         node = self._settings.node
         if spec.digest != model.digest:
             raise ModelMismatchError(
@@ -218,11 +196,18 @@ class StageKeeper:
                 node=node,
                 remedy="Copy the same model files to every machine.",
             )
-        check_memory_fits(spec, model, self._devices(self.own_bytes), node)
+        devices = self._devices(self.own_bytes)
+        others = [stage for stage in self._stages if stage is not instead_of]
+        staying = [stage for stage in others if stage.in_use]
+        idle = [stage for stage in others if not stage.in_use]
+        check_memory_fits(spec, model, devices, node, [stage.taken for stage in staying])
+        ended = [instead_of] if instead_of else []
+        while idle and not fits(spec, model, devices, [stage.taken for stage in (*staying, *idle)]):
+            ended.append(idle.pop(0))
+        return ended
 
     async def _start(self, spec: StageSpec, model: OpenedModel, on_progress: OnProgress) -> KeptStage:
-        worker: Worker | None = None  # while a group is spawned, one of its ranks may be lost already
-        worker = await self._spawn_worker(spec.devices, lambda error: self._lost(worker, error))
+        worker = await self._spare.take(spec.devices)
         start = Start(
             spec=spec,
             card_path=str(model.card_path),
@@ -237,33 +222,30 @@ class StageKeeper:
         except BaseException:
             await worker.stop()
             raise
-        log.info("Loaded layers %d to %d of %s.", spec.first_layer, spec.last_layer, spec.model)
-        held_bytes = {device: taken.held for device, taken in device_bytes(spec, model).items()}
-        return KeptStage(spec=spec, started=started, worker=worker, device_bytes=held_bytes)
+        layers = f"layers {spec.first_layer} to {spec.last_layer} of {spec.model}"
+        log.info("Loaded %s.", layers)
+        taken = StageBytes(stage=layers, on=device_bytes(spec, model))
+        return KeptStage(spec=spec, started=started, worker=worker, taken=taken)
 
-    async def _end(self) -> None:
-        stage, self._stage = self._stage, None
-        if stage:
-            await stage.worker.stop()
-            log.info("Unloaded layers %d to %d of %s.", stage.spec.first_layer, stage.spec.last_layer, stage.spec.model)
+    async def _spawn(self, devices: Sequence[str]) -> Worker:
+        worker: Worker | None = None  # while a group is spawned, one of its ranks may be lost already
+        worker = await self._spawn_worker(devices, lambda error: self._lost(worker, error))
+        return worker
+
+    async def _end_all(self, stages: Sequence[KeptStage]) -> None:
+        for stage in stages:
+            if stage in self._stages:
+                self._stages.remove(stage)
+                stage.call_off_timer()
+                await stage.worker.stop()
+                log.info("Unloaded %s.", stage.taken.stage)
 
     def _lost(self, worker: Worker | None, error: LayerlineError) -> None:
-        if self._stage is None or self._stage.worker is not worker:
+        stage = next((stage for stage in self._stages if stage.worker is worker), None)
+        if stage is None:
             return
-        self._stage = None
-        if self._tell_holder:
-            self._tell_holder(error)
-
-    def _call_off_timer(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer:
-            timer.cancel()
-
-    def _expire(self) -> None:
-        self._timer = None
-        self._expiring = asyncio.create_task(self._unload_unless_held())
-
-    async def _unload_unless_held(self) -> None:
-        async with self._lock:
-            if self._tell_holder is None:
-                await self._end()
+        self._stages.remove(stage)
+        stage.call_off_timer()
+        if stage.in_use and self._tell_holder:
+            self._spare.prepare(stage.spec.devices)
+            self._tell_holder(stage, error)

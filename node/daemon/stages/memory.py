@@ -1,6 +1,7 @@
-"""Whether a stage fits the devices it is for, before anything is loaded: each rank its own share on its own device.
+"""Whether a stage fits its devices beside the stages that are there already, asked before anything is loaded.
 
-What a stage takes is what `layerline.models.sizes` says, which the planner asks too.
+Each rank has its own share on its own device. What a stage takes is what
+`layerline.models.sizes` says, which the planner asks too.
 """
 
 from __future__ import annotations
@@ -29,8 +30,22 @@ class RankBytes:
         return self.held + self.workspace
 
 
-def check_memory_fits(spec: StageSpec, model: Described, devices: Sequence[DeviceFacts], node: str) -> None:
-    """PlanDoesNotFitError if what a rank takes is more than models may take on its device.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageBytes:
+    """What a stage takes on each of its devices; `stage` is what to call it."""
+
+    stage: str
+    on: Mapping[str, RankBytes]
+
+
+def check_memory_fits(
+    spec: StageSpec,
+    model: Described,
+    devices: Sequence[DeviceFacts],
+    node: str,
+    others: Sequence[StageBytes] = (),
+) -> None:
+    """PlanDoesNotFitError if what a rank takes is more than models may take on its device, beside `others`.
 
     PlanInvalidError if the model has no such layers or cannot be split so, or the node has no such device.
     """
@@ -44,13 +59,39 @@ def check_memory_fits(spec: StageSpec, model: Described, devices: Sequence[Devic
         if device not in budgets:
             message = f"Node {node} has no device {device}, only {', '.join(budgets)}."
             raise PlanInvalidError(message, node=node, remedy="Make the plan anew.")
-        if rank.needed > budgets[device]:
-            raise PlanDoesNotFitError(
-                f"Layers {spec.first_layer} to {spec.last_layer} of {spec.model} need {format_bytes(rank.needed)} on "
-                f"{device} of node {node}, where {format_bytes(budgets[device])} are available.",
-                node=node,
-                remedy="Give it fewer layers, give the node more --memory, or close other programs there.",
-            )
+        if rank.needed + _needed_by_all(device, others) > budgets[device]:
+            raise _does_not_fit(spec, rank, device, budgets[device], node, others)
+
+
+def fits(spec: StageSpec, model: Described, devices: Sequence[DeviceFacts], others: Sequence[StageBytes]) -> bool:
+    """Whether a stage that has passed `check_memory_fits` alone also fits beside `others`."""
+    budgets = {device.device: device.budget_bytes for device in devices}
+    return all(
+        rank.needed + _needed_by_all(device, others) <= budgets[device]
+        for device, rank in device_bytes(spec, model).items()
+    )
+
+
+def _needed_by_all(device: str, others: Sequence[StageBytes]) -> int:
+    return sum(other.on[device].needed for other in others if device in other.on)
+
+
+def _does_not_fit(
+    spec: StageSpec,
+    rank: RankBytes,
+    device: str,
+    budget_bytes: int,
+    node: str,
+    others: Sequence[StageBytes],
+) -> PlanDoesNotFitError:
+    holding = [f"{other.stage} ({format_bytes(other.on[device].needed)})" for other in others if device in other.on]
+    beside = f" beside {' and '.join(holding)}" if holding else ""
+    return PlanDoesNotFitError(
+        f"Layers {spec.first_layer} to {spec.last_layer} of {spec.model} need {format_bytes(rank.needed)} on "
+        f"{device} of node {node}{beside}, where {format_bytes(budget_bytes)} are available.",
+        node=node,
+        remedy="Give it fewer layers, give the node more --memory, or close other programs there.",
+    )
 
 
 def device_bytes(spec: StageSpec, model: Described) -> Mapping[str, RankBytes]:

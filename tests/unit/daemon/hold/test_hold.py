@@ -13,7 +13,6 @@ from layerline.errors import (
     LayerlineError,
     NodeDrainingError,
     NodeHeldError,
-    PlanInvalidError,
     ProtocolError,
     StageFailedError,
     WireVersionError,
@@ -316,15 +315,76 @@ async def welcomed(
 
 
 @in_virtual_time
-async def test_a_node_with_a_stage_refuses_a_second_one_and_keeps_the_first() -> None:
-    workers = FakeWorkers()
-    wire = FakeWire(HELLO)
-    load = Load(command=1, stage=1, spec=stage_spec())
-    attending, refused = await welcomed(wire, make_admission(workers), load, replace(load, command=2, stage=7))
+async def test_stages_are_loaded_bound_lost_and_unloaded_by_their_numbers() -> None:
+    workers, wire = FakeWorkers(), FakeWire(HELLO)
+    one, two = Load(command=1, stage=1, spec=stage_spec("one")), Load(command=2, stage=7, spec=stage_spec("two"))
+    attending, loaded = await welcomed(wire, make_admission(workers), one, two)
+    assert loaded == Loaded(command=2, stage=7, data_port=4711, weights_bytes=1000, kv_bytes=500, adopted=False)
+    wire.say(bind_command(1, command=3), replace(bind_command(2, command=4), stage=7))
+    assert [await wire.next_event(), await wire.next_event()] == [
+        Bound(command=3, next_address=""),
+        Bound(command=4, next_address=""),
+    ]
+    assert [[place.epoch for place in worker.places] for worker in workers.spawned] == [[1], [2]]
+    workers.spawned[0].die(StageFailedError("It was killed."))
+    lost = await wire.next_event()
+    assert isinstance(lost, WorkerLost)
+    assert lost.stage == 1
+    wire.say(replace(bind_command(3, command=5), stage=7), bind_command(4, command=6))
+    assert await wire.next_event() == Bound(command=5, next_address="")
+    refused = await wire.next_event()
     assert isinstance(refused, Failed)
-    assert isinstance(refused.error, PlanInvalidError)
-    assert refused.error.message == "Node kitchen has stage 1 and can have no other, such as stage 7."
-    assert workers.spawned[0].told == ["start"]
+    assert refused.error.message == "Node kitchen has no stage 1 loaded to bind."
+    wire.say(Unload(command=7, stage=7))
+    assert await wire.next_event() == Unloaded(command=7)
+    assert workers.spawned[1].told == ["start", "place", "place", "stop"]
+    wire.say(None)
+    await attending
+
+
+@in_virtual_time
+async def test_a_number_that_is_loaded_again_is_another_stage_from_then_on() -> None:
+    workers, wire = FakeWorkers(), FakeWire(HELLO)
+    load = Load(command=1, stage=1, spec=stage_spec())
+    again, other = replace(load, command=2), replace(load, command=3, spec=stage_spec(pages=9))
+    attending, loaded = await welcomed(wire, make_admission(workers), load, again, other)
+    assert isinstance(loaded, Loaded)
+    assert not loaded.adopted
+    assert [worker.told for worker in workers.spawned] == [["start", "stop"], ["start"]]
+    wire.say(None)
+    await attending
+
+
+@in_virtual_time
+async def test_an_unload_cancels_what_is_running_for_its_own_stage_alone() -> None:
+    workers = FakeWorkers(hold_start=True)
+    wire, admission = FakeWire(HELLO), make_admission(workers)
+    attending = outcome(admission, wire)
+    wire.say(Load(command=1, stage=1, spec=stage_spec()))
+    assert isinstance(await wire.next_event(skip=(Welcome, Heartbeat)), LoadProgress)
+    wire.say(Unload(command=2, stage=7))
+    for _ in range(100):
+        assert isinstance(await wire.events.get(), Heartbeat)  # and no answer: the load is still running
+        wire.say(Heartbeat())
+    wire.say(Unload(command=3, stage=1))
+    events = [await wire.next_event() for _ in range(3)]
+    assert [(type(event), event.command) for event in events] == [(Failed, 1), (Unloaded, 2), (Unloaded, 3)]  # type: ignore[union-attr]
+    wire.say(None)
+    await attending
+
+
+class Panic(BaseException):
+    """What a library written in Rust raises when it panics."""
+
+
+@in_virtual_time
+async def test_whatever_a_command_raises_is_its_answer_and_the_hold_goes_on() -> None:
+    workers, wire = FakeWorkers(fail_start=Panic("index out of bounds")), FakeWire(HELLO)
+    attending, failed = await welcomed(wire, make_admission(workers), Load(command=1, stage=1, spec=stage_spec()))
+    assert isinstance(failed, Failed)
+    assert failed.error.message == "Node kitchen failed at a command (Panic: index out of bounds)."
+    wire.say(Unload(command=2, stage=1))
+    assert await wire.next_event() == Unloaded(command=2)
     wire.say(None)
     await attending
 

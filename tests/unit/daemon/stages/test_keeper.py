@@ -1,8 +1,9 @@
-"""The keeper has one stage, gives it back to whoever wants the same, and ends it when nobody has for a while."""
+"""The keeper has stages, gives each back to whoever wants the same, and ends those that nobody has for a while."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from layerline.errors import (
 from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP
 from layerline.holding import Peer
 from node.daemon.stages.keeper import StageKeeper
+from node.daemon.stages.kept import KeptStage
 from tests.fakes.daemon_parts import (
     DIGEST,
     FakeEpochs,
@@ -33,7 +35,7 @@ def ignore(_done_bytes: int, _total_bytes: int) -> None:
     pass
 
 
-def ignore_loss(_error: LayerlineError) -> None:
+def ignore_loss(_stage: KeptStage, _error: LayerlineError) -> None:
     pass
 
 
@@ -44,8 +46,8 @@ async def test_a_stage_is_loaded_with_all_a_worker_must_know():
     (start,) = workers.spawned[0].starts
     assert (start.model_path, start.card_path, start.host) == ("/models/tiny", "/cards/1.card", "127.0.0.1")
     assert (stage.started.port, adopted, progress) == (4711, False, [(1, 2)])
-    assert keeper.loaded is not None
-    assert (keeper.loaded.weights_bytes, keeper.loaded.kv_bytes) == (1000, 500)
+    (loaded,) = keeper.loaded
+    assert (loaded.weights_bytes, loaded.kv_bytes) == (1000, 500)
 
 
 async def test_pages_that_were_never_used_are_not_counted_as_taken():
@@ -60,15 +62,96 @@ async def test_pages_that_were_never_used_are_not_counted_as_taken():
     assert keeper.own_bytes == {"cpu": held_bytes}
 
 
-async def test_the_same_stage_is_adopted_and_another_one_replaces_it():
+async def test_a_stage_that_is_idle_is_adopted_and_one_in_use_is_not() -> None:
     workers = FakeWorkers()
     keeper = make_keeper(workers.spawn)
-    await keeper.load(stage_spec(), ignore)
-    _, adopted = await keeper.load(stage_spec(), ignore)
-    assert (adopted, len(workers.spawned)) == (True, 1)
-    _, adopted = await keeper.load(stage_spec(pages=9), ignore)
+    first, _ = await keeper.load(stage_spec(), ignore)
+    second, adopted = await keeper.load(stage_spec(), ignore)
+    assert (adopted, len(workers.spawned)) == (False, 2)
+    await keeper.released()
+    keeper.taken(ignore_loss)
+    again = [await keeper.load(stage_spec(), ignore) for _ in range(3)]
+    assert [(stage in (first, second), adopted) for stage, adopted in again] == [
+        (True, True),
+        (True, True),
+        (False, False),
+    ]
+
+
+async def test_a_stage_that_is_loaded_instead_of_another_ends_it_unless_it_is_the_same() -> None:
+    workers = FakeWorkers()
+    keeper = make_keeper(workers.spawn)
+    first, _ = await keeper.load(stage_spec(), ignore)
+    assert await keeper.load(stage_spec(), ignore, instead_of=first) == (first, True)
+    second, adopted = await keeper.load(stage_spec(pages=9), ignore, instead_of=first)
     assert (adopted, len(workers.spawned)) == (False, 2)
     assert workers.spawned[0].told == ["start", "stop"]
+    assert [stage.spec for stage in keeper.loaded] == [second.spec]
+
+
+BIG = 150_000  # pages: about 600 MiB in a budget of 1 GiB
+
+
+async def test_stages_of_several_models_are_in_memory_together_and_are_counted_together() -> None:
+    workers = FakeWorkers()
+    keeper = make_keeper(workers.spawn)
+    one, _ = await keeper.load(stage_spec("one"), ignore)
+    two, _ = await keeper.load(stage_spec("two"), ignore)
+    assert [stage.spec.model for stage in keeper.loaded] == ["one", "two"]
+    assert keeper.own_bytes == {"cpu": one.taken.on["cpu"].held + two.taken.on["cpu"].held}
+    await keeper.unload(one)
+    assert [stage.spec.model for stage in keeper.loaded] == ["two"]
+    assert [worker.told for worker in workers.spawned] == [["start", "stop"], ["start"]]
+    await keeper.unload(one)
+    assert workers.spawned[0].told == ["start", "stop"]
+
+
+async def test_a_stage_that_does_not_fit_beside_those_in_use_is_refused_and_says_what_holds_what() -> None:
+    workers = FakeWorkers()
+    keeper = make_keeper(workers.spawn)
+    await keeper.load(stage_spec("one", pages=BIG), ignore)
+    words = r"layers 0 to 1 of two need \d+ MiB on cpu of node kitchen beside layers 0 to 1 of one \(.* MiB\)"
+    with pytest.raises(PlanDoesNotFitError, match=f"(?i){words}, where 1.0 GiB"):
+        await keeper.load(stage_spec("two", pages=BIG), ignore)
+    assert [worker.told for worker in workers.spawned] == [["start"]]
+
+
+async def test_idle_stages_give_way_the_longest_idle_first_and_only_as_far_as_they_must() -> None:
+    workers = FakeWorkers()
+    keeper = make_keeper(workers.spawn)
+    for name in ("one", "two"):
+        keeper.taken(ignore_loss)
+        await keeper.load(stage_spec(name, pages=BIG // 2), ignore)
+        await keeper.released()
+    keeper.taken(ignore_loss)
+    await keeper.load(stage_spec("small"), ignore)
+    assert [stage.spec.model for stage in keeper.loaded] == ["one", "two", "small"]
+    await keeper.load(stage_spec("three", pages=BIG), ignore)
+    assert [stage.spec.model for stage in keeper.loaded] == ["two", "small", "three"]
+    assert [worker.told for worker in workers.spawned][:2] == [["start", "vacate", "stop"], ["start", "vacate"]]
+
+
+async def test_a_stage_in_use_is_kept_where_another_is_refused_that_would_not_fit_even_alone() -> None:
+    workers = FakeWorkers()
+    keeper = make_keeper(workers.spawn)
+    await held_and_left(keeper)
+    keeper.taken(ignore_loss)
+    with pytest.raises(PlanDoesNotFitError):
+        await keeper.load(stage_spec("two", pages=BIG * 4), ignore)
+    assert workers.spawned[0].told == ["start", "vacate"]
+
+
+async def test_several_stages_of_one_plan_are_placed_in_its_epoch() -> None:
+    keeper = make_keeper(FakeWorkers().spawn)
+    one, _ = await keeper.load(stage_spec("one"), ignore)
+    two, _ = await keeper.load(stage_spec("two"), ignore)
+    await keeper.bind(one, place_of(3))
+    await keeper.bind(two, place_of(3))
+    with pytest.raises(ProtocolError, match="epoch 3 after epoch 3"):
+        await keeper.bind(two, replace(place_of(3), plan_key=b"x" * 16))
+    await keeper.bind(two, place_of(4))
+    with pytest.raises(ProtocolError, match="epoch 3 after epoch 4"):
+        await keeper.bind(one, place_of(3))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +159,11 @@ async def test_the_same_stage_is_adopted_and_another_one_replaces_it():
     [
         ({"digest": "e" * 64}, ModelMismatchError, f"{DIGEST}.*{'e' * 64}"),
         ({"last_layer": 4}, PlanInvalidError, "which has 4 layers"),
-        ({"pages": 1 << 22}, PlanDoesNotFitError, "need .* GiB on cpu of node kitchen, where 1.0 GiB"),
+        (
+            {"pages": 1 << 22},
+            PlanDoesNotFitError,
+            "need .* GiB on cpu of node kitchen beside .* of tiny .*, where 1.0 GiB",
+        ),
     ],
 )
 async def test_what_cannot_be_loaded_is_refused_before_anything_is_ended(
@@ -87,7 +174,7 @@ async def test_what_cannot_be_loaded_is_refused_before_anything_is_ended(
     await keeper.load(stage_spec(), ignore)
     with pytest.raises(error, match=words):
         await keeper.load(stage_spec(**changes), ignore)
-    assert keeper.loaded is not None
+    assert keeper.loaded
     assert workers.spawned[0].told == ["start"]
 
 
@@ -96,7 +183,7 @@ async def test_a_worker_that_refuses_is_stopped():
     keeper = make_keeper(workers.spawn)
     with pytest.raises(ModelCorruptError):
         await keeper.load(stage_spec(), ignore)
-    assert keeper.loaded is None
+    assert keeper.loaded == ()
     assert workers.spawned[0].told == ["start", "stop"]
 
 
@@ -110,27 +197,41 @@ async def test_a_load_that_is_cancelled_leaves_nothing():
         loading.cancel()
         await asyncio.wait({loading})
     assert workers.spawned[0].told == ["start", "stop"]
-    assert keeper.loaded is None
+    assert keeper.loaded == ()
 
 
 async def test_epochs_only_grow_also_over_restarts():
     workers, epochs = FakeWorkers(), FakeEpochs(epoch=5)
     keeper = make_keeper(workers.spawn, epochs=epochs)
-    await keeper.load(stage_spec(), ignore)
+    stage, _ = await keeper.load(stage_spec(), ignore)
     for epoch in (5, 4):
         with pytest.raises(ProtocolError, match=f"epoch {epoch} after epoch 5"):
-            await keeper.bind(place_of(epoch))
+            await keeper.bind(stage, place_of(epoch))
     following = Peer(node_id="d1", name="desk", addresses=("10.0.0.3:4000",))
-    assert await keeper.bind(place_of(6, following=following)) == "10.0.0.3:4000"
+    assert await keeper.bind(stage, place_of(6, following=following)) == "10.0.0.3:4000"
     assert (epochs.epoch, keeper.last_epoch) == (6, 6)
     (place,) = workers.spawned[0].places
     assert (place.epoch, place.stage_count, place.next) == (6, 2, following)
 
 
-async def test_nothing_can_be_bound_before_it_is_loaded():
-    epochs = FakeEpochs()
-    with pytest.raises(ProtocolError, match="nothing loaded"):
-        await make_keeper(FakeWorkers().spawn, epochs=epochs).bind(place_of(1))
+@pytest.mark.parametrize("epoch", [2**63 - 1, 2**32 + 6])
+async def test_an_absurd_jump_of_epochs_is_refused_and_not_kept(epoch: int) -> None:
+    epochs = FakeEpochs(epoch=5)
+    keeper = make_keeper(FakeWorkers().spawn, epochs=epochs)
+    stage, _ = await keeper.load(stage_spec(), ignore)
+    with pytest.raises(ProtocolError, match=f"epoch {epoch} after epoch 5"):
+        await keeper.bind(stage, place_of(epoch))
+    assert epochs.epoch == 5
+    await keeper.bind(stage, place_of(2**32 + 5))
+
+
+async def test_a_stage_whose_worker_is_lost_cannot_be_bound() -> None:
+    workers, epochs = FakeWorkers(), FakeEpochs()
+    keeper = make_keeper(workers.spawn, epochs=epochs)
+    stage, _ = await keeper.load(stage_spec(), ignore)
+    workers.spawned[0].die(StageFailedError("killed"))
+    with pytest.raises(StageFailedError, match="killed"):
+        await keeper.bind(stage, place_of(1))
     assert epochs.epoch == 0
 
 
@@ -145,12 +246,12 @@ async def test_a_stage_that_nobody_wants_any_more_is_ended_after_a_while():
     keeper = make_keeper(workers.spawn, timers=timers)
     await held_and_left(keeper)
     assert [delay_s for delay_s, _ in timers.waiting.values()] == [300.0]
-    assert keeper.loaded is not None
+    assert keeper.loaded
     timers.go_off()
     async with asyncio.timeout(5):
         await keeper.close()
     assert workers.spawned[0].told == ["start", "vacate", "stop"]
-    assert keeper.loaded is None
+    assert keeper.loaded == ()
 
 
 async def test_the_next_coordinator_calls_the_end_off():
@@ -158,9 +259,10 @@ async def test_the_next_coordinator_calls_the_end_off():
     keeper = make_keeper(workers.spawn, timers=timers)
     await held_and_left(keeper)
     keeper.taken(ignore_loss)
-    assert timers.waiting == {}
+    assert len(timers.waiting) == 1  # from now on, as nobody has asked for it yet
     _, adopted = await keeper.load(stage_spec(), ignore)
     assert adopted
+    assert timers.waiting == {}
 
 
 async def test_a_timer_that_went_off_just_before_a_coordinator_came_ends_nothing():
@@ -173,28 +275,71 @@ async def test_a_timer_that_went_off_just_before_a_coordinator_came_ends_nothing
     assert adopted
 
 
-async def test_a_lost_worker_is_told_to_the_holder_alone():
-    workers, lost = FakeWorkers(), []
+async def test_a_stage_that_the_next_holder_does_not_want_is_ended_all_the_same() -> None:
+    workers, timers = FakeWorkers(), FakeTimers()
+    keeper = make_keeper(workers.spawn, timers=timers)
+    await held_and_left(keeper)
+    keeper.taken(ignore_loss)
+    await keeper.load(stage_spec("two"), ignore)
+    timers.go_off()
+    await keeper.ending()
+    assert [stage.spec.model for stage in keeper.loaded] == ["two"]
+
+
+async def test_a_lost_worker_is_told_to_the_holder_alone_with_its_stage() -> None:
+    workers = FakeWorkers()
+    lost: list[tuple[KeptStage, LayerlineError]] = []
     keeper = make_keeper(workers.spawn)
-    keeper.taken(lost.append)
-    await keeper.load(stage_spec(), ignore)
+    keeper.taken(lambda stage, error: lost.append((stage, error)))
+    one, _ = await keeper.load(stage_spec("one"), ignore)
+    two, _ = await keeper.load(stage_spec("two"), ignore)
     workers.spawned[0].die(StageFailedError("killed"))
-    assert [str(error) for error in lost] == ["killed"]
-    assert keeper.loaded is None
-    await keeper.load(stage_spec(), ignore)
+    assert [(stage, str(error)) for stage, error in lost] == [(one, "killed")]
+    assert [stage.spec.model for stage in keeper.loaded] == ["two"]
+    await keeper.bind(two, place_of(1))
     await keeper.released()
     workers.spawned[1].die(StageFailedError("killed again"))
     assert len(lost) == 1
-    assert keeper.loaded is None
+    assert keeper.loaded == ()
+
+
+async def test_the_successor_of_a_lost_stage_has_its_workers_started_at_once() -> None:
+    workers = FakeWorkers()
+    keeper = make_keeper(workers.spawn)
+    keeper.taken(ignore_loss)
+    await keeper.load(stage_spec(), ignore)
+    workers.spawned[0].die(StageFailedError("killed"))
+    await asyncio.sleep(0)
+    assert [worker.told for worker in workers.spawned] == [["start"], []]
+    await keeper.load(stage_spec(), ignore)
+    assert [worker.told for worker in workers.spawned] == [["start"], ["start"]]
+    await keeper.close()
+    assert [worker.told for worker in workers.spawned] == [["start"], ["start", "stop"]]
+
+
+async def test_a_spare_that_nobody_wants_or_that_dies_is_not_left() -> None:
+    workers = FakeWorkers()
+    keeper = make_keeper(workers.spawn)
+    keeper.taken(ignore_loss)
+    await keeper.load(stage_spec(), ignore)
+    workers.spawned[0].die(StageFailedError("killed"))
+    await asyncio.sleep(0)
+    workers.spawned[1].die(StageFailedError("killed, too"))
+    await keeper.load(stage_spec(), ignore)
+    assert [worker.told for worker in workers.spawned] == [["start"], ["stop"], ["start"]]
+    workers.spawned[2].die(StageFailedError("killed"))
+    await keeper.released()
+    assert workers.spawned[3].told == ["stop"]
+    assert keeper.loaded == ()
 
 
 async def test_an_epoch_that_no_plans_lead_to_is_refused_and_not_kept() -> None:
     epochs = FakeEpochs(epoch=5)
     keeper = make_keeper(FakeWorkers().spawn, epochs=epochs)
-    await keeper.load(stage_spec(), ignore)
+    stage, _ = await keeper.load(stage_spec(), ignore)
     for epoch in (MAX_EPOCH - 1, 6 + MAX_EPOCH_JUMP):
         with pytest.raises(ProtocolError, match=f"epoch {epoch} after epoch 5, and nobody"):
-            await keeper.bind(place_of(epoch))
+            await keeper.bind(stage, place_of(epoch))
     assert epochs.epoch == 5
-    await keeper.bind(place_of(5 + MAX_EPOCH_JUMP))
+    await keeper.bind(stage, place_of(5 + MAX_EPOCH_JUMP))
     assert epochs.epoch == 5 + MAX_EPOCH_JUMP

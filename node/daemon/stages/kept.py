@@ -1,0 +1,98 @@
+"""A stage in memory, and what its keeper is given: workers, models, epochs and timers, each as the keeper uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from layerline.errors import LayerlineError
+from layerline.facts import LoadedStage
+from layerline.holding import Place
+from layerline.plan import StageSpec
+from node.daemon.stages.memory import StageBytes
+from node.daemon.stages.model_library import OnProgress, OpenedModel
+from node.pipe import Placed, Start, Started
+
+OnLost = Callable[[LayerlineError], None]
+
+
+class Worker(Protocol):
+    """A stage's workers: `node.daemon.workers.group.WorkerGroup`, or a fake."""
+
+    lost: LayerlineError | None
+
+    @property
+    def resident_bytes(self) -> Sequence[int]:
+        """What each rank has in the machine's memory at this moment."""
+
+    async def start(self, start: Start, on_progress: OnProgress) -> Started:
+        """Loads a stage."""
+
+    async def place(self, place: Place) -> Placed:
+        """Takes a place in a plan."""
+
+    async def vacate(self) -> None:
+        """Gives the place up."""
+
+    async def stop(self) -> None:
+        """Ends the worker."""
+
+
+class Models(Protocol):
+    """Where cards come from: `node.daemon.stages.model_library.ModelLibrary`, or a fake."""
+
+    async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
+        """The model of that name."""
+
+
+class Epochs(Protocol):
+    """What remembers epochs over restarts: `node.daemon.identity.Identity`, or a fake."""
+
+    def last_epoch(self) -> int:
+        """The highest so far."""
+
+    def remember_epoch(self, epoch: int) -> None:
+        """Keeps a higher one."""
+
+
+class Timer(Protocol):
+    """What can be called off."""
+
+    def cancel(self) -> None:
+        """Calls it off."""
+
+
+SpawnWorker = Callable[[Sequence[str], OnLost], Awaitable[Worker]]  # for the devices of one stage
+CallLater = Callable[[float, Callable[[], None]], Timer]
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class KeptStage:
+    """A stage, its worker and what that has said of itself. It is `in_use` by the holder, or idle until `timer`."""
+
+    spec: StageSpec
+    started: Started
+    worker: Worker
+    taken: StageBytes
+    in_use: bool = True
+    timer: Timer | None = None
+
+    @property
+    def loaded(self) -> LoadedStage:
+        """What the node tells of it."""
+        return LoadedStage(spec=self.spec, weights_bytes=self.started.weights_bytes, kv_bytes=self.started.kv_bytes)
+
+    @property
+    def own_bytes(self) -> Mapping[str, int]:
+        """What it takes on each device at this moment; KV pages on a CPU take nothing until they are used."""
+        return {
+            device: min(taken.held, resident) if device.startswith("cpu") else taken.held
+            for (device, taken), resident in zip(self.taken.on.items(), self.worker.resident_bytes, strict=True)
+        }
+
+    def call_off_timer(self) -> None:
+        """Leaves the stage without an end of its keeping."""
+        timer, self.timer = self.timer, None
+        if timer:
+            timer.cancel()
