@@ -214,17 +214,6 @@ async def test_epochs_only_grow_also_over_restarts():
     assert (place.epoch, place.stage_count, place.next) == (6, 2, following)
 
 
-@pytest.mark.parametrize("epoch", [2**63 - 1, 2**32 + 6])
-async def test_an_absurd_jump_of_epochs_is_refused_and_not_kept(epoch: int) -> None:
-    epochs = FakeEpochs(epoch=5)
-    keeper = make_keeper(FakeWorkers().spawn, epochs=epochs)
-    stage, _ = await keeper.load(stage_spec(), ignore)
-    with pytest.raises(ProtocolError, match=f"epoch {epoch} after epoch 5"):
-        await keeper.bind(stage, place_of(epoch))
-    assert epochs.epoch == 5
-    await keeper.bind(stage, place_of(2**32 + 5))
-
-
 async def test_a_stage_whose_worker_is_lost_cannot_be_bound() -> None:
     workers, epochs = FakeWorkers(), FakeEpochs()
     keeper = make_keeper(workers.spawn, epochs=epochs)
