@@ -104,7 +104,7 @@ async def address_of(node: Daemon) -> str:
     return (await node.says(r"Listening on (\S+)\."))[1]
 
 
-async def test_it_says_who_it_is_and_describes_itself(home: Path):
+async def test_it_says_who_it_is_and_describes_itself(home: Path) -> None:
     (home / "models").mkdir()
     write_gguf(home / "models" / "tiny.gguf", TinyModel())
     async with daemon(home, memory="64MiB") as node:
@@ -119,7 +119,7 @@ async def test_it_says_who_it_is_and_describes_itself(home: Path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_tells_the_coordinator_and_leaves_no_process(home: Path, number: signal.Signals):
+async def test_a_signal_tells_the_coordinator_and_leaves_no_process(home: Path, number: signal.Signals) -> None:
     (home / "models").mkdir()
     write_gguf(home / "models" / "tiny.gguf", TinyModel())
     async with daemon(home) as node:
@@ -141,7 +141,7 @@ async def _digest(address: str) -> str:
     return (await open_model(address, "kitchen", "tiny", lambda _done, _total: None)).digest
 
 
-async def test_a_coordinator_that_does_not_leave_is_not_waited_for_long(home: Path):
+async def test_a_coordinator_that_does_not_leave_is_not_waited_for_long(home: Path) -> None:
     async with daemon(home) as node:
         address = await address_of(node)
         async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None):
@@ -150,7 +150,7 @@ async def test_a_coordinator_that_does_not_leave_is_not_waited_for_long(home: Pa
                 assert await node.ended() == 0
 
 
-async def test_a_second_signal_ends_it_at_once_and_its_worker_with_it(home: Path):
+async def test_a_second_signal_ends_it_at_once_and_its_worker_with_it(home: Path) -> None:
     (home / "models").mkdir()
     write_gguf(home / "models" / "tiny.gguf", TinyModel())
     async with daemon(home) as node:
@@ -165,7 +165,7 @@ async def test_a_second_signal_ends_it_at_once_and_its_worker_with_it(home: Path
             await asyncio.to_thread(wait_for_end, worker)
 
 
-async def test_a_stage_that_nobody_wants_is_ended(home: Path):
+async def test_a_stage_that_nobody_wants_is_ended(home: Path) -> None:
     (home / "models").mkdir()
     write_gguf(home / "models" / "tiny.gguf", TinyModel())
     async with daemon(home, keep_alive="0s") as node:
@@ -176,7 +176,7 @@ async def test_a_stage_that_nobody_wants_is_ended(home: Path):
         assert node.children() == []
 
 
-async def test_a_second_daemon_of_the_same_name_is_refused_with_both_addresses(home: Path):
+async def test_a_second_daemon_of_the_same_name_is_refused_with_both_addresses(home: Path) -> None:
     async with daemon(home) as first:
         address = await address_of(first)
         async with daemon(home) as second:
@@ -190,7 +190,7 @@ async def test_a_second_daemon_of_the_same_name_is_refused_with_both_addresses(h
             assert "port_in_use" in other.said
 
 
-async def test_the_node_is_the_same_after_a_restart(home: Path):
+async def test_the_node_is_the_same_after_a_restart(home: Path) -> None:
     ids = []
     for _ in range(2):
         async with daemon(home) as node:

@@ -100,7 +100,7 @@ async def holding(node: ServedNode) -> AsyncIterator[Caller]:
         yield caller
 
 
-async def test_a_coordinator_holds_loads_binds_and_the_next_one_adopts(node: ServedNode):
+async def test_a_coordinator_holds_loads_binds_and_the_next_one_adopts(node: ServedNode) -> None:
     progress: list[tuple[int, int]] = []
     async with hold(node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=_unexpected) as session:
         loaded = await session.load(1, stage_spec(), lambda done, total: progress.append((done, total)))
@@ -122,7 +122,7 @@ def _unexpected(error: LayerlineError) -> None:
     raise AssertionError(error)
 
 
-async def test_a_second_coordinator_is_told_who_has_the_node(node: ServedNode):
+async def test_a_second_coordinator_is_told_who_has_the_node(node: ServedNode) -> None:
     async with holding(node):
         with pytest.raises(NodeHeldError, match=r"kitchen is held by the coordinator desk at 127\.0\.0\.1:\d+"):
             async with hold(node.address, node="kitchen", hello=HoldHello.of("late"), on_lost=_unexpected):
@@ -146,7 +146,7 @@ async def test_a_second_coordinator_is_told_who_has_the_node(node: ServedNode):
 )
 async def test_a_hello_that_cannot_be_is_refused_with_its_reason(
     node: ServedNode, first: node_pb2.HoldCommand, error: type[LayerlineError], words: str
-):
+) -> None:
     async with calling(node) as caller:
         await caller.call.write(first)
         failure = await caller.failure()
@@ -156,7 +156,7 @@ async def test_a_hello_that_cannot_be_is_refused_with_its_reason(
         pass
 
 
-async def test_a_command_that_is_no_command_ends_the_hold_and_not_the_node(node: ServedNode):
+async def test_a_command_that_is_no_command_ends_the_hold_and_not_the_node(node: ServedNode) -> None:
     async with holding(node) as caller:
         await caller.call.write(node_pb2.HoldCommand(load=node_pb2.Load(command=1)))
         assert isinstance(await caller.failure(), ProtocolError)
@@ -167,7 +167,7 @@ async def test_a_command_that_is_no_command_ends_the_hold_and_not_the_node(node:
 @pytest.mark.parametrize(
     "junk", [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 4096, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 4096]
 )
-async def test_junk_on_the_port_hurts_nobody(node: ServedNode, junk: bytes):
+async def test_junk_on_the_port_hurts_nobody(node: ServedNode, junk: bytes) -> None:
     async with holding(node) as caller:
         host, port = split_address(node.address)
         _, writer = await asyncio.open_connection(host, port)
@@ -178,7 +178,7 @@ async def test_junk_on_the_port_hurts_nobody(node: ServedNode, junk: bytes):
         assert await caller.hear() == Unloaded(command=1)
 
 
-async def test_junk_in_a_call_is_a_status_and_hurts_nobody(node: ServedNode):
+async def test_junk_in_a_call_is_a_status_and_hurts_nobody(node: ServedNode) -> None:
     async with open_channel(node.address) as channel:
         raw = channel.stream_stream("/layerline.rpc.v1.Node/Hold")()
         await raw.write(b"\xff" * 100)
@@ -187,7 +187,7 @@ async def test_junk_in_a_call_is_a_status_and_hurts_nobody(node: ServedNode):
         pass
 
 
-async def test_a_killed_worker_is_told_at_once_and_the_node_loads_again(node: ServedNode):
+async def test_a_killed_worker_is_told_at_once_and_the_node_loads_again(node: ServedNode) -> None:
     lost: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
     async with hold(node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lost.set_result) as session:
         await session.load(1, stage_spec(), lambda _done, _total: None)
@@ -201,7 +201,7 @@ async def test_a_killed_worker_is_told_at_once_and_the_node_loads_again(node: Se
 
 
 @pytest.mark.parametrize("node", ["dies"], indirect=True)
-async def test_a_worker_that_dies_while_loading_fails_the_command_and_not_the_hold(node: ServedNode):
+async def test_a_worker_that_dies_while_loading_fails_the_command_and_not_the_hold(node: ServedNode) -> None:
     async with holding(node) as caller:
         await caller.say(Load(command=1, stage=1, spec=stage_spec()))
         failed = await caller.hear()
@@ -213,7 +213,7 @@ async def test_a_worker_that_dies_while_loading_fails_the_command_and_not_the_ho
 
 
 @pytest.mark.parametrize("node", ["dawdles"], indirect=True)
-async def test_an_unload_cancels_a_load(node: ServedNode):
+async def test_an_unload_cancels_a_load(node: ServedNode) -> None:
     async with holding(node) as caller:
         await caller.say(Load(command=1, stage=1, spec=stage_spec()))
         assert isinstance(await caller.hear(skip=(Heartbeat,)), LoadProgress)
@@ -224,7 +224,7 @@ async def test_an_unload_cancels_a_load(node: ServedNode):
 
 
 @pytest.mark.parametrize("node", ["dawdles"], indirect=True)
-async def test_a_stream_that_breaks_while_loading_ends_the_worker(node: ServedNode):
+async def test_a_stream_that_breaks_while_loading_ends_the_worker(node: ServedNode) -> None:
     async with holding(node) as caller:
         await caller.say(Load(command=1, stage=1, spec=stage_spec()))
         assert isinstance(await caller.hear(skip=(Heartbeat,)), LoadProgress)
@@ -233,7 +233,7 @@ async def test_a_stream_that_breaks_while_loading_ends_the_worker(node: ServedNo
     assert workers() == []
 
 
-async def test_a_model_is_opened_over_the_wire(node: ServedNode, tmp_path: Path):
+async def test_a_model_is_opened_over_the_wire(node: ServedNode, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     write_gguf(tmp_path / "models" / "tiny.gguf", TinyModel())
     progress: list[tuple[int, int]] = []
@@ -247,7 +247,7 @@ async def test_a_model_is_opened_over_the_wire(node: ServedNode, tmp_path: Path)
         await open_model(node.address, "kitchen", "", lambda _done, _total: None)
 
 
-async def test_a_peer_of_another_wire_version_may_ask_what_the_node_is(node: ServedNode):
+async def test_a_peer_of_another_wire_version_may_ask_what_the_node_is(node: ServedNode) -> None:
     async with open_channel(node.address) as channel:
         facts = await node_pb2_grpc.NodeStub(channel).Describe(node_pb2.DescribeRequest(wire_version=77))
     assert (facts.name, facts.wire_version) == ("kitchen", WIRE_VERSION)

@@ -20,7 +20,7 @@ from layerline.units import format_bytes, format_seconds, parse_bytes
         ("0.1GB", 100_000_000),
     ],
 )
-def test_a_size_is_read(text: str, size_bytes: int):
+def test_a_size_is_read(text: str, size_bytes: int) -> None:
     assert parse_bytes(text) == size_bytes
 
 
@@ -41,7 +41,7 @@ def test_a_size_is_read(text: str, size_bytes: int):
         ("0.0001B", "is nothing"),
     ],
 )
-def test_what_is_no_size_says_why(text: str, reason: str):
+def test_what_is_no_size_says_why(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_bytes(text)
 
@@ -58,10 +58,10 @@ def test_what_is_no_size_says_why(text: str, reason: str):
         (1 << 60, "1024 PiB"),
     ],
 )
-def test_a_size_is_written(size_bytes: int, text: str):
+def test_a_size_is_written(size_bytes: int, text: str) -> None:
     assert format_bytes(size_bytes) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.001, "1 ms"), (0.01234, "12.3 ms"), (2.5, "2.5 s")])
-def test_seconds_have_three_digits_and_a_unit(seconds: float, text: str):
+def test_seconds_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

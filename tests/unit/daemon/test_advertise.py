@@ -59,7 +59,7 @@ async def advertising(network: FakeNetwork, machine: Machine) -> AsyncIterator[a
         await asyncio.wait({task})
 
 
-async def test_an_advert_is_taken_back_at_the_end():
+async def test_an_advert_is_taken_back_at_the_end() -> None:
     network = FakeNetwork()
     async with advertising(network, Machine()):
         await network.changed.wait()
@@ -68,7 +68,7 @@ async def test_an_advert_is_taken_back_at_the_end():
     assert network.closed == 1
 
 
-async def test_changed_addresses_are_advertised_over_fresh_sockets():
+async def test_changed_addresses_are_advertised_over_fresh_sockets() -> None:
     network, machine = FakeNetwork(), Machine()
     async with advertising(network, machine):
         await network.changed.wait()
@@ -81,7 +81,7 @@ async def test_changed_addresses_are_advertised_over_fresh_sockets():
         assert Advert.from_service(network.registered[1]).addresses == machine.addresses
 
 
-async def test_a_node_of_the_same_id_elsewhere_is_refused_with_both_addresses():
+async def test_a_node_of_the_same_id_elsewhere_is_refused_with_both_addresses() -> None:
     network = FakeNetwork(other=make_advert(THERE))
     async with advertising(network, Machine()) as task:
         with pytest.raises(NodeDuplicateError, match=rf"{THERE[0]}; this one is at {HERE[0]}.*--name"):
@@ -89,14 +89,14 @@ async def test_a_node_of_the_same_id_elsewhere_is_refused_with_both_addresses():
     assert network.registered == []
 
 
-async def test_our_own_echo_is_not_another_node():
+async def test_our_own_echo_is_not_another_node() -> None:
     network = FakeNetwork(other=make_advert(HERE))
     async with advertising(network, Machine()):
         await network.changed.wait()
     assert len(network.registered) == 1
 
 
-async def test_where_mdns_cannot_be_used_a_warning_says_what_to_do(caplog: pytest.LogCaptureFixture):
+async def test_where_mdns_cannot_be_used_a_warning_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     network, machine = FakeNetwork(), Machine()
     network.unreachable = "no multicast"
     async with advertising(network, machine):

@@ -31,15 +31,15 @@ async def heard(data: bytes) -> LastWords:
         (b"line\n" * (LAST_LINES + 5) + b"end\n", "end"),
     ],
 )
-async def test_the_last_line_that_says_something_is_kept(data: bytes, last: str):
+async def test_the_last_line_that_says_something_is_kept(data: bytes, last: str) -> None:
     assert (await heard(data)).last == last
 
 
-async def test_a_line_without_end_is_cut():
+async def test_a_line_without_end_is_cut() -> None:
     assert len((await heard(b"x" * (MAX_LINE_BYTES * 3 + 5))).last) == 5
 
 
-async def test_a_child_is_dead_when_its_block_is_left():
+async def test_a_child_is_dead_when_its_block_is_left() -> None:
     command = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
     async with asyncio.timeout(DEADLINE_S), child(command) as (process, _):
         assert process.stdout is not None
@@ -48,7 +48,7 @@ async def test_a_child_is_dead_when_its_block_is_left():
     assert not psutil.pid_exists(process.pid)
 
 
-async def test_a_child_that_loses_its_daemon_ends_itself():
+async def test_a_child_that_loses_its_daemon_ends_itself() -> None:
     program = """
 import time
 from node.daemon.child_life import end_with_parent
@@ -64,7 +64,7 @@ time.sleep(600)
         assert await process.wait() == 1
 
 
-def test_a_child_that_computes_gets_its_threads_and_the_numbering_of_devices():
+def test_a_child_that_computes_gets_its_threads_and_the_numbering_of_devices() -> None:
     environment = compute_environment({"HOME": "/h", "OMP_NUM_THREADS": "99"}, 3)
     assert environment["HOME"] == "/h"
     assert environment["OMP_NUM_THREADS"] == "3"

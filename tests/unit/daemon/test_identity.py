@@ -13,7 +13,7 @@ from node.daemon.identity import held_identity
 HERE, THERE = "10.0.0.2:7355", "10.0.0.2:7356"
 
 
-def test_id_and_epoch_last_over_restarts(tmp_path: Path):
+def test_id_and_epoch_last_over_restarts(tmp_path: Path) -> None:
     with held_identity(tmp_path, "kitchen", HERE) as first:
         assert first.last_epoch() == 0
         first.remember_epoch(7)
@@ -21,7 +21,7 @@ def test_id_and_epoch_last_over_restarts(tmp_path: Path):
         assert (second.node_id, second.last_epoch()) == (first.node_id, 7)
 
 
-def test_names_make_different_nodes_whatever_is_in_them(tmp_path: Path):
+def test_names_make_different_nodes_whatever_is_in_them(tmp_path: Path) -> None:
     names = ["a", "A b", "..", ".", "a/b", "ü" * 31]
     ids = set()
     for name in names:
@@ -31,7 +31,7 @@ def test_names_make_different_nodes_whatever_is_in_them(tmp_path: Path):
     assert len(ids) == len(names)
 
 
-def test_a_second_daemon_is_refused_with_both_addresses(tmp_path: Path):
+def test_a_second_daemon_is_refused_with_both_addresses(tmp_path: Path) -> None:
     with held_identity(tmp_path, "kitchen", HERE) as first:
         with pytest.raises(NodeDuplicateError, match=f"{HERE}.*{THERE}.*--name"):
             held_identity(tmp_path, "kitchen", THERE).__enter__()
@@ -40,7 +40,7 @@ def test_a_second_daemon_is_refused_with_both_addresses(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("file", "content"), [("id", "no id"), ("id", ""), ("epoch", "-1"), ("epoch", "9" * 30)])
-def test_a_damaged_file_is_named(tmp_path: Path, file: str, content: str):
+def test_a_damaged_file_is_named(tmp_path: Path, file: str, content: str) -> None:
     with held_identity(tmp_path, "kitchen", HERE) as identity:
         path = identity.folder / file
     path.write_text(content)
@@ -63,7 +63,7 @@ def test_a_kept_epoch_that_cannot_be_ends_the_start_with_its_remedy(tmp_path: Pa
         assert (again.node_id, again.last_epoch()) == (identity.node_id, 0)
 
 
-def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path):
+def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("a file")
     with pytest.raises(UsageError, match=r"cannot be used.*LAYERLINE_STATE"):
         held_identity(tmp_path, "kitchen", HERE).__enter__()

@@ -18,7 +18,7 @@ def resolve(
     )
 
 
-def test_a_node_that_is_told_nothing_has_sensible_settings():
+def test_a_node_that_is_told_nothing_has_sensible_settings() -> None:
     settings = resolve()
     assert settings.name
     assert settings.threads >= 1
@@ -27,7 +27,7 @@ def test_a_node_that_is_told_nothing_has_sensible_settings():
     assert (settings.models, settings.state, settings.cache) == (Path("/c/models"), Path("/s"), Path("/c"))
 
 
-def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path):
+def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     config.write_text('name = "file"\nport = 1\nmemory = "1GiB"\nmdns = false\nkeep_alive = 5\n')
     settings = resolve(
@@ -60,7 +60,7 @@ def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path):
         ("keep_alive", 1.5, "keep_alive_s", 1.5),
     ],
 )
-def test_a_value_is_read(option: str, value: object, field: str, expected: object):
+def test_a_value_is_read(option: str, value: object, field: str, expected: object) -> None:
     assert getattr(resolve({option: value}), field) == expected
 
 
@@ -105,25 +105,25 @@ def test_a_value_is_read(option: str, value: object, field: str, expected: objec
         ("keep_alive", "999h", "30 days"),
     ],
 )
-def test_a_value_that_cannot_be_names_option_and_reason(option: str, value: object, reason: str):
+def test_a_value_that_cannot_be_names_option_and_reason(option: str, value: object, reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as caught:
         resolve({option: value})
     assert caught.value.message.startswith(f"--{option.replace('_', '-')} is ")
 
 
-def test_a_bad_value_in_the_environment_names_the_variable():
+def test_a_bad_value_in_the_environment_names_the_variable() -> None:
     with pytest.raises(UsageError, match="LAYERLINE_NODE_PORT is 'x'"):
         resolve(environment={"LAYERLINE_NODE_PORT": "x"})
 
 
-def test_a_bad_value_in_the_file_names_key_and_file(tmp_path: Path):
+def test_a_bad_value_in_the_file_names_key_and_file(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     config.write_text("port = 99999\n")
     with pytest.raises(UsageError, match=f"port in {config} is 99999"):
         resolve(config=config)
 
 
-def test_an_unknown_key_is_named_with_the_nearest_one(tmp_path: Path):
+def test_an_unknown_key_is_named_with_the_nearest_one(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     config.write_text('memroy = "1GiB"\n')
     with pytest.raises(UsageError, match=r"memroy in .* is not a setting.*Did you mean memory in"):
@@ -133,19 +133,19 @@ def test_an_unknown_key_is_named_with_the_nearest_one(tmp_path: Path):
 
 
 @pytest.mark.parametrize("content", [b"port = ", b"\xff\xfe", b"port 7355"])
-def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes):
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None:
     config = tmp_path / "node.toml"
     config.write_bytes(content)
     with pytest.raises(UsageError, match=r"node\.toml cannot be read"):
         resolve(config=config)
 
 
-def test_a_missing_file_is_named(tmp_path: Path):
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"absent\.toml cannot be read"):
         resolve(config=tmp_path / "absent.toml")
 
 
-def test_two_numbers_of_threads_contradict_each_other():
+def test_two_numbers_of_threads_contradict_each_other() -> None:
     with pytest.raises(UsageError, match="--device says 2 threads and --threads 3"):
         resolve({"device": "cpu:2", "threads": 3})
     assert resolve({"device": "cpu:2", "threads": 2}).threads == 2
@@ -153,6 +153,6 @@ def test_two_numbers_of_threads_contradict_each_other():
         resolve({"device": "cpu:1,cpu:2", "threads": 2})
 
 
-def test_every_device_has_its_threads():
+def test_every_device_has_its_threads() -> None:
     assert resolve({"device": "cpu:1,cpu:2"}).threads_of(("cpu:0", "cpu:1")) == {"cpu:0": 1, "cpu:1": 2}
     assert resolve({"threads": 3}).threads_of(("cuda:0", "cuda:1")) == {"cuda:0": 3, "cuda:1": 3}

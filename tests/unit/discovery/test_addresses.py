@@ -16,7 +16,7 @@ from layerline.addresses import join_address, require_peer_address, split_addres
         ("[fe80::1%eth0]:7070", "fe80::1%eth0", 7070),
     ],
 )
-def test_addresses_go_both_ways(address: str, host: str, port: int):
+def test_addresses_go_both_ways(address: str, host: str, port: int) -> None:
     assert split_address(address) == (host, port)
     assert join_address(host, port) == address
 
@@ -42,7 +42,7 @@ def test_addresses_go_both_ways(address: str, host: str, port: int):
         ("d\n:1", "not printable"),
     ],
 )
-def test_bad_addresses_say_what_is_wrong(address: str, reason: str):
+def test_bad_addresses_say_what_is_wrong(address: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         split_address(address)
 

@@ -68,7 +68,7 @@ def unique(name: str) -> Advert:
     return advert(name, "127.0.0.1:7070", node_id=f"test-{uuid4().hex[:16]}")
 
 
-async def test_adverts_come_change_and_go_and_junk_is_told_apart(announcer: AsyncZeroconf):
+async def test_adverts_come_change_and_go_and_junk_is_told_apart(announcer: AsyncZeroconf) -> None:
     junk = ServiceInfo(
         SERVICE_TYPE,
         f"junk-{uuid4().hex[:16]}.{SERVICE_TYPE}",
@@ -104,7 +104,7 @@ async def test_a_record_of_another_machine_that_points_at_a_port_of_the_reader_i
         assert pointer not in found.adverts.values()
 
 
-async def test_without_mdns_nothing_is_found_and_the_reason_is_kept():
+async def test_without_mdns_nothing_is_found_and_the_reason_is_kept() -> None:
     def refuse() -> AsyncZeroconf:
         raise OSError("port 5353 is taken")
 
@@ -112,7 +112,7 @@ async def test_without_mdns_nothing_is_found_and_the_reason_is_kept():
         assert (found.failure, dict(found.adverts), found.searched) == ("port 5353 is taken", {}, ())
 
 
-def test_every_reason_why_sockets_cannot_be_opened_is_named():
+def test_every_reason_why_sockets_cannot_be_opened_is_named() -> None:
     def refuse(family: IPVersion) -> AsyncZeroconf:
         raise OSError(f"no {family.name}")
 
@@ -120,7 +120,7 @@ def test_every_reason_why_sockets_cannot_be_opened_is_named():
         open_zeroconf(refuse)
 
 
-def test_a_machine_without_addresses_says_so():
+def test_a_machine_without_addresses_says_so() -> None:
     def refuse(family: IPVersion) -> AsyncZeroconf:
         raise RuntimeError(f"No interfaces to listen on for {family}")
 
@@ -128,7 +128,7 @@ def test_a_machine_without_addresses_says_so():
         open_zeroconf(refuse)
 
 
-async def test_a_machine_with_one_family_uses_that():
+async def test_a_machine_with_one_family_uses_that() -> None:
     tried = []
 
     def only_ipv4(family: IPVersion) -> AsyncZeroconf:

@@ -47,7 +47,7 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_nodes_are_found_by_mdns_and_by_hand():
+def test_nodes_are_found_by_mdns_and_by_hand() -> None:
     async def search() -> None:
         lookout = FakeLookout(advert("a"))
         found = finder(lookout, {"a.lan:7070": node("a"), "far:1": node("far")}, "far:1")
@@ -61,7 +61,7 @@ def test_nodes_are_found_by_mdns_and_by_hand():
     run_in_virtual_time(search())
 
 
-def test_a_node_that_appears_during_the_search_is_found():
+def test_a_node_that_appears_during_the_search_is_found() -> None:
     async def search() -> None:
         lookout = FakeLookout(advert("a"))
         found = finder(lookout, {"a.lan:7070": node("a"), "b.lan:7070": node("b")})
@@ -72,7 +72,7 @@ def test_a_node_that_appears_during_the_search_is_found():
     run_in_virtual_time(search())
 
 
-def test_a_long_open_lookout_answers_at_once():
+def test_a_long_open_lookout_answers_at_once() -> None:
     async def search() -> None:
         lookout = FakeLookout(advert("a"))
         await asyncio.sleep(60)
@@ -83,7 +83,7 @@ def test_a_long_open_lookout_answers_at_once():
     run_in_virtual_time(search())
 
 
-def test_without_mdns_only_the_answers_are_waited_for():
+def test_without_mdns_only_the_answers_are_waited_for() -> None:
     async def search() -> None:
         lookout = FakeLookout(failure="it was turned off")
         assert len(await finder(lookout, {"far:1": 0.2}, "far:1").members()) == 1
@@ -94,7 +94,7 @@ def test_without_mdns_only_the_answers_are_waited_for():
     run_in_virtual_time(search())
 
 
-def test_a_node_that_is_starting_is_waited_for():
+def test_a_node_that_is_starting_is_waited_for() -> None:
     async def search() -> None:
         facts = {"a.lan:7070": node("a", state="starting")}
         asyncio.get_running_loop().call_later(2.0, facts.update, {"a.lan:7070": node("a")})
@@ -104,7 +104,7 @@ def test_a_node_that_is_starting_is_waited_for():
     run_in_virtual_time(search())
 
 
-def test_a_node_that_never_gets_ready_is_not_waited_for_for_ever():
+def test_a_node_that_never_gets_ready_is_not_waited_for_for_ever() -> None:
     async def search() -> None:
         lookout = FakeLookout(advert("a"))
         (member,) = await finder(lookout, {"a.lan:7070": node("a", state="starting")}).members()
@@ -114,7 +114,7 @@ def test_a_node_that_never_gets_ready_is_not_waited_for_for_ever():
     run_in_virtual_time(search())
 
 
-def test_a_goodbye_does_not_unmake_a_node_that_answered():
+def test_a_goodbye_does_not_unmake_a_node_that_answered() -> None:
     async def search() -> None:
         lookout = FakeLookout(advert("a"))
         asyncio.get_running_loop().call_later(0.3, lookout.show)
@@ -209,7 +209,7 @@ def test_two_thousand_forged_adverts_do_not_hide_the_nodes_that_are_there() -> N
     run_in_virtual_time(search())
 
 
-def test_two_searches_may_share_a_lookout():
+def test_two_searches_may_share_a_lookout() -> None:
     async def search() -> None:
         lookout = FakeLookout(advert("a"))
         found = finder(lookout, {"a.lan:7070": node("a"), "b.lan:7070": node("b")})
@@ -221,7 +221,7 @@ def test_two_searches_may_share_a_lookout():
     run_in_virtual_time(search())
 
 
-def test_leaving_a_search_leaves_no_task_behind():
+def test_leaving_a_search_leaves_no_task_behind() -> None:
     async def search() -> None:
         searching = finder(FakeLookout(advert("a")), {"a.lan:7070": SILENT}).members()
         with pytest.raises(TimeoutError):
@@ -232,7 +232,7 @@ def test_leaving_a_search_leaves_no_task_behind():
     run_in_virtual_time(search())
 
 
-def test_nothing_found_says_where_was_looked_and_what_to_do():
+def test_nothing_found_says_where_was_looked_and_what_to_do() -> None:
     async def search() -> None:
         lookout = FakeLookout()
         found = finder(lookout, {}, "10.0.0.9:7070")
@@ -256,7 +256,9 @@ def test_nothing_found_says_where_was_looked_and_what_to_do():
         (lambda: FakeLookout(junk_reasons=("'x': its port is 0", "'y': no name")), "'x': its port is 0; 'y': no name."),
     ],
 )
-def test_nothing_found_tells_of_what_went_wrong_with_mdns(make_lookout: Callable[[], FakeLookout], sentence: str):
+def test_nothing_found_tells_of_what_went_wrong_with_mdns(
+    make_lookout: Callable[[], FakeLookout], sentence: str
+) -> None:
     async def search() -> None:
         found = finder(make_lookout(), {})
         assert sentence in found.nothing_found(await found.members()).message
@@ -264,7 +266,7 @@ def test_nothing_found_tells_of_what_went_wrong_with_mdns(make_lookout: Callable
     run_in_virtual_time(search())
 
 
-def test_nothing_usable_tells_why_for_each_node():
+def test_nothing_usable_tells_why_for_each_node() -> None:
     async def search() -> None:
         found = finder(FakeLookout(advert("a")), {"a.lan:7070": node("a", state="draining")})
         assert "No node can be used. a: it is shutting down." in found.nothing_found(await found.members()).message
@@ -273,7 +275,7 @@ def test_nothing_usable_tells_why_for_each_node():
 
 
 @pytest.mark.parametrize("address", ["desk", "desk:0", "fe80::1:7070"])
-def test_an_address_by_hand_that_is_none_is_refused(address: str):
+def test_an_address_by_hand_that_is_none_is_refused(address: str) -> None:
     async def search() -> None:
         with pytest.raises(UsageError, match="--node"):
             finder(FakeLookout(), {}, address)
@@ -284,7 +286,7 @@ def test_an_address_by_hand_that_is_none_is_refused(address: str):
 LEAD = Known(lead=Lead.of_advert(advert("a", "x:1", "x:2", "x:3")))
 
 
-def test_the_first_address_that_answers_wins():
+def test_the_first_address_that_answers_wins() -> None:
     async def search() -> None:
         asked: list[str] = []
         outcome = await ask(LEAD, describe_as({"x:2": node("a"), "x:3": node("a")}, asked), PATIENCE_S)
@@ -294,7 +296,7 @@ def test_the_first_address_that_answers_wins():
     run_in_virtual_time(search())
 
 
-def test_a_silent_address_holds_up_the_next_for_a_moment_only():
+def test_a_silent_address_holds_up_the_next_for_a_moment_only() -> None:
     async def search() -> None:
         began_s = now_s()
         outcome = await ask(LEAD, describe_as({"x:1": SILENT, "x:2": node("a")}), PATIENCE_S)
@@ -306,7 +308,7 @@ def test_a_silent_address_holds_up_the_next_for_a_moment_only():
     run_in_virtual_time(search())
 
 
-def test_a_slow_first_address_may_still_win():
+def test_a_slow_first_address_may_still_win() -> None:
     async def search() -> None:
         lead = Known(lead=Lead.by_hand("slow:1"))
         outcome = await ask(lead, describe_as({"slow:1": 1.5}), PATIENCE_S)
@@ -315,7 +317,7 @@ def test_a_slow_first_address_may_still_win():
     run_in_virtual_time(search())
 
 
-def test_when_no_address_answers_each_has_its_failure():
+def test_when_no_address_answers_each_has_its_failure() -> None:
     async def search() -> None:
         began_s = now_s()
         outcome = await ask(LEAD, describe_as({"x:1": SILENT, "x:3": node("someone-else")}), PATIENCE_S)

@@ -29,7 +29,7 @@ WORLD = {
 }
 
 
-def test_ipv4_comes_first_link_local_late_and_loopback_last():
+def test_ipv4_comes_first_link_local_late_and_loopback_last() -> None:
     hosts = [address.host for address in addresses_of(WORLD)]
     assert hosts == [
         "10.0.0.2",
@@ -42,16 +42,16 @@ def test_ipv4_comes_first_link_local_late_and_loopback_last():
     ]
 
 
-def test_only_a_machine_without_network_tells_others_its_loopback():
+def test_only_a_machine_without_network_tells_others_its_loopback() -> None:
     assert "127.0.0.1" not in advertised_hosts(addresses_of(WORLD))
     assert advertised_hosts(addresses_of({"lo": WORLD["lo"]})) == ("127.0.0.1", "::1")
 
 
-def test_an_address_reads_as_interface_and_host():
+def test_an_address_reads_as_interface_and_host() -> None:
     assert str(addresses_of(WORLD)[0]) == "eth0 (10.0.0.2)"
 
 
-def test_this_machine_can_be_read():
+def test_this_machine_can_be_read() -> None:
     assert any(address.loopback for address in usable_addresses())
 
 

@@ -41,11 +41,11 @@ def advert(**changes: Any) -> Advert:
     return Advert(**{**fields, **changes})
 
 
-def test_an_advert_survives_the_way_through_a_service():
+def test_an_advert_survives_the_way_through_a_service() -> None:
     assert Advert.from_service(advert().to_service()) == advert()
 
 
-def test_a_coordinator_survives_the_way_through_a_service():
+def test_a_coordinator_survives_the_way_through_a_service() -> None:
     coordinator = CoordinatorAdvert(
         name="desk.lan of Zoë", model="", wire_version=1, addresses=("10.0.0.3:9000", "[fd00::3]:9000")
     )
@@ -53,19 +53,19 @@ def test_a_coordinator_survives_the_way_through_a_service():
     assert coordinator.service_name.startswith("desk-lan of Zoë.")
 
 
-def test_a_scope_is_not_sent_since_it_means_nothing_to_others():
+def test_a_scope_is_not_sent_since_it_means_nothing_to_others() -> None:
     sent = advert(addresses=("[fe80::1%eth0]:7070", "10.0.0.2:7070")).to_service()
     assert set(sent.parsed_addresses()) == {"fe80::1", "10.0.0.2"}
 
 
-def test_a_received_link_local_address_has_the_scope_it_came_with():
+def test_a_received_link_local_address_has_the_scope_it_came_with() -> None:
     scoped = service("10.0.0.2")
     scoped.interface_index = 3
     scoped.addresses = [socket.inet_aton("10.0.0.2"), socket.inet_pton(socket.AF_INET6, "fe80::1")]
     assert Advert.from_service(scoped).addresses == ("10.0.0.2:7070", "[fe80::1%3]:7070")
 
 
-def test_addresses_are_best_first_whatever_order_they_came_in():
+def test_addresses_are_best_first_whatever_order_they_came_in() -> None:
     received = Advert.from_service(service("::1", "fd00::2", "127.0.0.1", "10.0.0.9", "10.0.0.2"))
     assert received.addresses == (
         "10.0.0.2:7070",
@@ -85,7 +85,7 @@ def test_an_advert_of_loopback_addresses_alone_must_have_come_over_loopback() ->
     assert Advert.from_service(pointing_at_the_reader, from_here=True).addresses == ("127.0.0.1:6379",)
 
 
-def test_a_link_local_address_without_scope_is_left_out():
+def test_a_link_local_address_without_scope_is_left_out() -> None:
     assert Advert.from_service(service("10.0.0.2", "fe80::1")).addresses == ("10.0.0.2:7070",)
     with pytest.raises(ValueError, match="usable addresses"):
         Advert.from_service(service("fe80::1"))
@@ -104,22 +104,22 @@ def test_a_link_local_address_without_scope_is_left_out():
         ("fd00:ec2::254", "metadata"),
     ],
 )
-def test_an_address_that_must_not_be_dialled_spoils_the_service(host: str, reason: str):
+def test_an_address_that_must_not_be_dialled_spoils_the_service(host: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Advert.from_service(service("10.0.0.2", host))
 
 
-def test_port_0_is_junk():
+def test_port_0_is_junk() -> None:
     with pytest.raises(ValueError, match="its port is 0"):
         Advert.from_service(service("10.0.0.2", port=0))
 
 
-def test_a_service_without_addresses_is_junk():
+def test_a_service_without_addresses_is_junk() -> None:
     with pytest.raises(ValueError, match="usable addresses"):
         Advert.from_service(service())
 
 
-def test_a_service_with_very_many_addresses_is_junk():
+def test_a_service_with_very_many_addresses_is_junk() -> None:
     with pytest.raises(ValueError, match="usable addresses"):
         Advert.from_service(service(*(f"10.0.{i}.2" for i in range(65))))
 
@@ -141,24 +141,24 @@ def test_a_service_with_very_many_addresses_is_junk():
         ({b"wire": b"9" * 100}, "wire is not a number"),
     ],
 )
-def test_a_bad_value_is_junk_with_its_reason(changes: dict[bytes, bytes | None], reason: str):
+def test_a_bad_value_is_junk_with_its_reason(changes: dict[bytes, bytes | None], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Advert.from_service(service("10.0.0.2", txt={**TXT, **changes}))
 
 
 @pytest.mark.parametrize("key", sorted(TXT))
-def test_a_missing_key_is_junk_that_names_it(key: bytes):
+def test_a_missing_key_is_junk_that_names_it(key: bytes) -> None:
     with pytest.raises(ValueError, match=f"has no {key.decode()}"):
         Advert.from_service(service("10.0.0.2", txt={k: v for k, v in TXT.items() if k != key}))
 
 
-def test_keys_of_newer_versions_are_passed_over():
+def test_keys_of_newer_versions_are_passed_over() -> None:
     assert Advert.from_service(service("10.0.0.2", txt={**TXT, b"colour": b"red"})).name == "kitchen"
 
 
 @settings(deadline=None)
 @given(txt=st.binary(max_size=400), hosts=st.lists(st.ip_addresses().map(lambda ip: ip.packed), max_size=4))
-def test_whatever_a_record_holds_it_is_an_advert_or_junk(txt: bytes, hosts: list[bytes]):
+def test_whatever_a_record_holds_it_is_an_advert_or_junk(txt: bytes, hosts: list[bytes]) -> None:
     for kind, reader in ((SERVICE_TYPE, Advert), (COORDINATOR_TYPE, CoordinatorAdvert)):
         received = ServiceInfo(kind, f"x.{kind}", port=1, addresses=hosts, properties=txt)
         with suppress(ValueError):

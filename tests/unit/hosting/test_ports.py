@@ -43,34 +43,36 @@ def taken_port() -> Iterator[int]:
         ("fd00::2", ("[fd00::2]:7",)),
     ],
 )
-def test_the_addresses_are_those_of_the_interfaces_or_the_one_that_was_given(host: str, addresses: tuple[str, ...]):
+def test_the_addresses_are_those_of_the_interfaces_or_the_one_that_was_given(
+    host: str, addresses: tuple[str, ...]
+) -> None:
     assert Listening(host=host, port=7).addresses(INTERFACES) == addresses
 
 
-async def test_any_port_of_every_interface(server: grpc.aio.Server):
+async def test_any_port_of_every_interface(server: grpc.aio.Server) -> None:
     found = listen(server, "", [0])
     assert found.host in ports.WILDCARD_HOSTS
     assert found.port > 0
     assert found.host_text in ("[::]", "0.0.0.0")
 
 
-async def test_one_address_by_name(server: grpc.aio.Server):
+async def test_one_address_by_name(server: grpc.aio.Server) -> None:
     found = listen(server, "127.0.0.1", [0])
     assert found.addresses() == (f"127.0.0.1:{found.port}",)
 
 
-async def test_a_port_in_use_is_named_with_what_to_do(server: grpc.aio.Server, taken_port: int):
+async def test_a_port_in_use_is_named_with_what_to_do(server: grpc.aio.Server, taken_port: int) -> None:
     with pytest.raises(PortInUseError, match=f"on 127.0.0.1: port {taken_port} is in use.*--port"):
         listen(server, "127.0.0.1", [taken_port])
     with pytest.raises(PortInUseError, match=f"listen: port {taken_port} is in use"):
         listen(server, "", [taken_port])
 
 
-async def test_the_first_port_that_is_free_is_taken(server: grpc.aio.Server, taken_port: int):
+async def test_the_first_port_that_is_free_is_taken(server: grpc.aio.Server, taken_port: int) -> None:
     assert listen(server, "127.0.0.1", range(taken_port, taken_port + 64)).port > taken_port
 
 
-async def test_a_host_that_is_not_ours_is_named_with_those_that_are(server: grpc.aio.Server):
+async def test_a_host_that_is_not_ours_is_named_with_those_that_are(server: grpc.aio.Server) -> None:
     with pytest.raises(UsageError, match=r"198\.51\.100\.77 port 0 \(EADDRNOTAVAIL\).*addresses of this machine"):
         listen(server, "198.51.100.77", [0])
     with pytest.raises(UsageError, match=r"--host a\.\.b is not an address"):

@@ -13,19 +13,19 @@ def stage(node: str, first_layer: int, last_layer: int) -> ManualStage:
     return ManualStage(node=node, first_layer=first_layer, last_layer=last_layer)
 
 
-def test_stages_are_read_in_their_order():
+def test_stages_are_read_in_their_order() -> None:
     assert parse_layers("a=0-14, b=15-29") == (stage("a", 0, 14), stage("b", 15, 29))
 
 
-def test_names_may_have_dashes_dots_spaces_and_equals_signs():
+def test_names_may_have_dashes_dots_spaces_and_equals_signs() -> None:
     assert parse_layers("my-pi.lan 2=x=3-4") == (stage("my-pi.lan 2=x", 3, 4),)
 
 
-def test_a_single_layer_needs_no_dash():
+def test_a_single_layer_needs_no_dash() -> None:
     assert parse_layers("a=7") == (stage("a", 7, 7),)
 
 
-def test_the_text_goes_both_ways():
+def test_the_text_goes_both_ways() -> None:
     assert format_layers(parse_layers("a=0-14,b=15-29")) == "a=0-14,b=15-29"
 
 
@@ -46,7 +46,7 @@ def test_the_text_goes_both_ways():
         ("a=0-999999", "goes beyond"),
     ],
 )
-def test_what_cannot_be_read_is_named(text: str, message: str):
+def test_what_cannot_be_read_is_named(text: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_layers(text)
     assert message in refused.value.message

@@ -22,21 +22,21 @@ def by_hand(layers: str | tuple[ManualStage, ...], *nodes: NodeFacts, **request:
     return make_plan(problem(model_spec(), asked, nodes or NODES))
 
 
-def test_a_plan_by_hand_is_obeyed_though_the_model_fits_one_node():
+def test_a_plan_by_hand_is_obeyed_though_the_model_fits_one_node() -> None:
     made = by_hand("desk.lan=0-3,kitchen=4-29")
     assert layers_by_node(made) == [("desk.lan", 0, 3), ("kitchen", 4, 29)]
     assert {stage.why for stage in made.stages} == {"as --layers says"}
 
 
-def test_one_node_may_have_it_all():
+def test_one_node_may_have_it_all() -> None:
     assert layers_by_node(by_hand("kitchen=0-29")) == [("kitchen", 0, 29)]
 
 
-def test_nodes_are_named_by_id_too():
+def test_nodes_are_named_by_id_too() -> None:
     assert layers_by_node(by_hand("id-kitchen=0-9,id-desk.lan=10-29")) == [("kitchen", 0, 9), ("desk.lan", 10, 29)]
 
 
-def test_a_name_that_two_nodes_have_must_be_given_as_id():
+def test_a_name_that_two_nodes_have_must_be_given_as_id() -> None:
     twins = (node("pi", node_id="id-1"), node("pi", node_id="id-2"))
     with pytest.raises(PlanInvalidError, match="2 nodes are called") as refused:
         by_hand("pi=0-29", *twins)
@@ -44,7 +44,7 @@ def test_a_name_that_two_nodes_have_must_be_given_as_id():
     assert by_hand("id-2=0-29", *twins).stages[0].node_id == "id-2"
 
 
-def test_the_context_is_shortened_for_a_plan_by_hand_too():
+def test_the_context_is_shortened_for_a_plan_by_hand_too() -> None:
     made = by_hand("pi-4=0-9,kitchen=10-29")
     assert made.context_tokens == 4096
     assert any("4096 tokens instead of 8192" in note for note in made.notes)
@@ -66,19 +66,19 @@ def test_the_context_is_shortened_for_a_plan_by_hand_too():
         ("xyz=0-14,desk.lan=15-29", "layers 0-14 to 'xyz'", "kitchen, desk.lan, pi-4|desk.lan, kitchen, pi-4"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_layers_it_is_about(layers: str, message: str, remedy: str):
+def test_what_is_wrong_is_said_with_the_layers_it_is_about(layers: str, message: str, remedy: str) -> None:
     with pytest.raises(PlanInvalidError) as refused:
         by_hand(layers)
     assert message in refused.value.message
     assert any(part in refused.value.remedy for part in remedy.split("|"))
 
 
-def test_ranges_that_the_option_would_refuse_are_refused_from_the_wire_too():
+def test_ranges_that_the_option_would_refuse_are_refused_from_the_wire_too() -> None:
     with pytest.raises(ValueError, match="must be from a first layer to a last one"):
         by_hand((ManualStage(node="kitchen", first_layer=9, last_layer=3),))
 
 
-def test_layers_that_do_not_fit_their_node_are_refused_with_numbers():
+def test_layers_that_do_not_fit_their_node_are_refused_with_numbers() -> None:
     with pytest.raises(PlanDoesNotFitError) as refused:
         by_hand("pi-4=0-24,kitchen=25-29")
     assert "layers 0-24 need" in refused.value.message
@@ -87,18 +87,18 @@ def test_layers_that_do_not_fit_their_node_are_refused_with_numbers():
     assert "fewer layers" in refused.value.remedy
 
 
-def test_the_context_asked_for_is_not_shortened():
+def test_the_context_asked_for_is_not_shortened() -> None:
     with pytest.raises(PlanDoesNotFitError, match="context of 8192 tokens"):
         by_hand("pi-4=0-9,kitchen=10-29", context_tokens=8192)
 
 
-def test_the_fastest_device_that_holds_the_layers_is_taken():
+def test_the_fastest_device_that_holds_the_layers_is_taken() -> None:
     gpu = device("cuda:0", budget_bytes=150 * MIB, gb_per_s=900)
     nodes = (node("a", device(), gpu), node("b"))
     assert by_hand("a=0-1,b=2-29", *nodes).stages[0].spec.devices == ("cuda:0",)
     assert by_hand("a=0-27,b=28-29", *nodes).stages[0].spec.devices == ("cpu",)
 
 
-def test_a_node_that_is_not_ready_cannot_be_given_layers():
+def test_a_node_that_is_not_ready_cannot_be_given_layers() -> None:
     with pytest.raises(PlanInvalidError, match="'kitchen' is draining"):
         by_hand("kitchen=0-29", node("kitchen", state="draining"))

@@ -18,11 +18,11 @@ PLAN = make_plan(problem(model_spec(), ASKED, NODES))
 
 
 @pytest.mark.parametrize(("asked", "does"), [(0, True), (2, True), (1, False), (3, False)])
-def test_the_widest_stage_spans_as_many_devices_as_asked_for(asked: int, does: bool):
+def test_the_widest_stage_spans_as_many_devices_as_asked_for(asked: int, does: bool) -> None:
     assert does_for(PLAN, PlanRequest(model="m", tensor_parallel=asked)) == does
 
 
-def test_who_asks_for_something_else_is_told_what_there_is():
+def test_who_asks_for_something_else_is_told_what_there_is() -> None:
     assert "(a=0-9 over 2 devices, b=10-29)" in str(other_model(PLAN))
 
 

@@ -26,11 +26,11 @@ ASKED = PlanRequest(model="m", context_tokens=16384)
         (MIXED, 16384, 1024),
     ],
 )
-def test_pages_of_a_sequence(spec, context_tokens, pages):
+def test_pages_of_a_sequence(spec, context_tokens, pages) -> None:
     assert problem(spec, ASKED, ()).pages(context_tokens) == pages
 
 
-def test_a_context_that_only_its_window_fits_is_planned_and_adopted():
+def test_a_context_that_only_its_window_fits_is_planned_and_adopted() -> None:
     mib = 400  # 310 are weights and workspace; a page for every position would take 360 beside them
     nodes = (node("a", mib=mib),)
     made = make_plan(problem(WINDOWED, ASKED, nodes))

@@ -65,12 +65,12 @@ def every_field() -> Span:
 
 
 @pytest.mark.parametrize("sent", [frame(), frame(1, every_field())])
-def test_a_step_comes_as_it_went(ends: Ends, sent: Frame):
+def test_a_step_comes_as_it_went(ends: Ends, sent: Frame) -> None:
     line(ends[0]).send(pack_step(sent))
     assert line(ends[1]).receive() == sent
 
 
-def test_large_steps_come_whole_and_in_order(ends: Ends):
+def test_large_steps_come_whole_and_in_order(ends: Ends) -> None:
     rows = MAX_TENSOR_BYTES // (4 * 256)
     tensor = TensorBytes(dtype="float32", shape=(rows, 256), data=os.urandom(rows * 1024))
     large = Frame(epoch=1, step=1, spans=frame(rows).spans, tensor=tensor)
@@ -82,7 +82,7 @@ def test_large_steps_come_whole_and_in_order(ends: Ends):
     sending.join()
 
 
-def test_a_step_over_the_bound_is_not_sent():
+def test_a_step_over_the_bound_is_not_sent() -> None:
     penalised = tuple(range(1 << 24, (1 << 24) + MAX_MESSAGE_BYTES // 4 + 1))
     span = Span(
         sequence=1,
@@ -96,24 +96,24 @@ def test_a_step_over_the_bound_is_not_sent():
         pack_step(frame(1, span))
 
 
-def test_a_step_over_the_bound_is_not_read(ends: Ends):
+def test_a_step_over_the_bound_is_not_read(ends: Ends) -> None:
     ends[0].sendall((MAX_MESSAGE_BYTES + 1).to_bytes(LENGTH_BYTES, "big"))
     with pytest.raises(ProtocolError, match="announced a step"):
         line(ends[1]).receive()
 
 
-def test_an_other_that_takes_nothing_is_named(ends: Ends):
+def test_an_other_that_takes_nothing_is_named(ends: Ends) -> None:
     with pytest.raises(StageFailedError, match=r"Rank 1 \(cpu:1\) of the stage took no step for 0.05 s"):
         line(ends[0], deadline_s=0.05).send(bytes(MAX_MESSAGE_BYTES))
 
 
-def test_an_other_that_stops_in_the_middle_is_named(ends: Ends):
+def test_an_other_that_stops_in_the_middle_is_named(ends: Ends) -> None:
     ends[0].sendall(pack_step(frame())[:-1])
     with pytest.raises(StageFailedError, match=r"stopped in the middle of a step for 0.05 s"):
         line(ends[1], deadline_s=0.05).receive()
 
 
-def test_an_other_that_is_gone_is_no_failure_of_this_rank(ends: Ends):
+def test_an_other_that_is_gone_is_no_failure_of_this_rank(ends: Ends) -> None:
     ends[0].sendall(pack_step(frame())[:-1])
     ends[0].close()
     with pytest.raises(LineEndedError):
@@ -145,6 +145,6 @@ def test_a_spoilt_step_is_refused(spoil: Callable[[ring_pb2.Frame], object]) -> 
 
 @given(st.binary(max_size=64))
 @settings(max_examples=200, deadline=None)
-def test_junk_is_refused(body: bytes):
+def test_junk_is_refused(body: bytes) -> None:
     with pytest.raises(LayerlineError):
         unpack_step(body)

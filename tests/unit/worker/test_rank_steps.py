@@ -77,7 +77,7 @@ def steps(stage: EchoStage, others: list[RankLine], end: FakeEnd) -> RankSteps:
     return RankSteps(stage, refuse_step_5, others, end)
 
 
-def test_every_other_rank_gets_each_step_that_rank_0_computes():
+def test_every_other_rank_gets_each_step_that_rank_0_computes() -> None:
     with lines(2) as (near, far):
         compute = steps(EchoStage(last=True), near, FakeEnd())
         for step in (1, 2):
@@ -89,7 +89,7 @@ def test_every_other_rank_gets_each_step_that_rank_0_computes():
             assert [receiver.receive() for _ in range(2)] == [frame(1), frame(2)]
 
 
-def test_a_step_that_is_refused_reaches_nobody_and_ends_nothing():
+def test_a_step_that_is_refused_reaches_nobody_and_ends_nothing() -> None:
     end, stage = FakeEnd(), EchoStage(last=True)
     with lines(1) as (near, far):
         compute = steps(stage, near, end)
@@ -100,7 +100,7 @@ def test_a_step_that_is_refused_reaches_nobody_and_ends_nothing():
     assert (end.told, stage.steps) == ([], [6])
 
 
-def test_a_failure_of_rank_0_in_mid_step_is_told_and_ends_it():
+def test_a_failure_of_rank_0_in_mid_step_is_told_and_ends_it() -> None:
     end = FakeEnd()
     with lines(1) as (near, _), pytest.raises(EndedError):
         steps(EchoStage(last=True, fails_at=2), near, end).run(frame(2))
@@ -109,7 +109,7 @@ def test_a_failure_of_rank_0_in_mid_step_is_told_and_ends_it():
     assert error.message == "A step of 1 rows failed (out of memory, says the library)."
 
 
-def test_an_other_that_takes_no_step_is_named():
+def test_an_other_that_takes_no_step_is_named() -> None:
     end = FakeEnd()
     with lines(1) as (near, _):
         compute = steps(EchoStage(last=True), near, end)
@@ -123,7 +123,7 @@ def run_for_ever(compute: RankSteps) -> None:
         compute.run(frame(step))
 
 
-def test_an_other_that_is_gone_is_left_to_the_daemon():
+def test_an_other_that_is_gone_is_left_to_the_daemon() -> None:
     end, stage = FakeEnd(), EchoStage(last=True)
     with lines(1) as (near, far):
         far[0].close()
@@ -144,20 +144,20 @@ def followed(part: FakePart, *sent: bytes) -> list[LayerlineError]:
     return end.told
 
 
-def test_a_rank_that_follows_computes_until_rank_0_is_gone_and_says_nothing():
+def test_a_rank_that_follows_computes_until_rank_0_is_gone_and_says_nothing() -> None:
     part = FakePart()
     assert followed(part, pack_step(frame(1)), pack_step(frame(2))) == []
     assert part.steps == [1, 2]
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("boom"), ProtocolError("Not for me."), MemoryError()])
-def test_a_rank_that_fails_while_following_says_why_once(failure: Exception):
+def test_a_rank_that_fails_while_following_says_why_once(failure: Exception) -> None:
     part = FakePart(2, failure)
     (error,) = followed(part, pack_step(frame(1)), pack_step(frame(2)), pack_step(frame(3)))
     assert part.steps == [1, 2]
     assert str(failure) in str(error)
 
 
-def test_a_rank_that_is_sent_junk_says_so():
+def test_a_rank_that_is_sent_junk_says_so() -> None:
     (error,) = followed(FakePart(), b"\x00\x00\x00\x01\xc1")
     assert isinstance(error, ProtocolError)

@@ -40,7 +40,7 @@ async def measured(readings: list[DeviceReading], state: Path, measure: FakeMeas
     return await measured_all_reduce(readings, threads=count, cores=4, state=state, measure=measure)
 
 
-async def test_it_is_measured_once_for_the_same_devices(tmp_path: Path):
+async def test_it_is_measured_once_for_the_same_devices(tmp_path: Path) -> None:
     measure = FakeMeasure()
     for _ in range(2):
         assert await measured(cpus(2), tmp_path, measure) == 40.5
@@ -50,27 +50,27 @@ async def test_it_is_measured_once_for_the_same_devices(tmp_path: Path):
     assert len(measure.measured) == 3
 
 
-async def test_there_is_none_with_one_device_or_unlike_ones(tmp_path: Path):
+async def test_there_is_none_with_one_device_or_unlike_ones(tmp_path: Path) -> None:
     measure = FakeMeasure()
     assert await measured(cpus(1), tmp_path, measure) == 0.0
     assert await measured([reading("cpu", "cpu"), reading("cuda:0", "cuda")], tmp_path, measure) == 0.0
     assert measure.measured == []
 
 
-async def test_there_is_none_where_ranks_would_wait_for_cores(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_there_is_none_where_ranks_would_wait_for_cores(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     measure = FakeMeasure()
     assert await measured(cpus(2), tmp_path, measure, threads=3) == 0.0
     assert measure.measured == []
     assert "have 6 threads together and there are 4 cores" in caplog.text
 
 
-async def test_what_cannot_be_measured_is_zero(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_what_cannot_be_measured_is_zero(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert await measured(cpus(2), tmp_path, FakeMeasure(fails=True)) == 0.0
     assert "The all-reduce of cpu:0 and cpu:1 is not measured: no such luck" in caplog.text
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-1", "0", "1e10", '"fast"', "true", "null", "[]"])
-def test_a_number_that_is_no_time_is_refused(number: str):
+def test_a_number_that_is_no_time_is_refused(number: str) -> None:
     assert all_reduce_from_json(json.loads("40")) == 40.0
     with pytest.raises(ValueError, match="not a time"):
         all_reduce_from_json(json.loads(number))

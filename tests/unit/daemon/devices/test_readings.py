@@ -37,16 +37,16 @@ SMALL = DeviceReading(device="cuda:1", kind="cuda", name="small", total_bytes=10
 )
 def test_accelerators_come_first_unless_told_otherwise(
     asked: tuple[str, ...], present: tuple[str, ...], chosen: tuple[str, ...]
-):
+) -> None:
     assert chosen_devices(asked, present) == chosen
 
 
-def test_a_device_that_is_not_there_is_named_with_those_that_are():
+def test_a_device_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(UsageError, match=r"--device cuda:1: .* has cpu, cuda:0"):
         chosen_devices(("cuda:0", "cuda:1"), ("cpu", "cuda:0"))
 
 
-def test_without_a_limit_models_may_take_most_of_what_is_free():
+def test_without_a_limit_models_may_take_most_of_what_is_free() -> None:
     (facts,) = device_facts([CPU], memory_bytes=None, threads={"cpu": 4}, speeds={}, own_bytes={})
     assert (facts.budget_bytes, facts.threads, facts.matrix_flops_per_s) == (9 * GIB, 4, 0.0)
 
@@ -60,12 +60,12 @@ def test_where_little_is_free_a_worker_still_has_room_to_run() -> None:
     assert facts.budget_bytes == 0
 
 
-def test_what_this_nodes_own_stage_takes_counts_as_free():
+def test_what_this_nodes_own_stage_takes_counts_as_free() -> None:
     (facts,) = device_facts([CPU], memory_bytes=None, threads={"cpu": 4}, speeds={}, own_bytes={"cpu": 4 * GIB})
     assert facts.budget_bytes == int(0.9 * 14 * GIB)
 
 
-def test_a_limit_is_shared_out_by_the_size_of_the_devices():
+def test_a_limit_is_shared_out_by_the_size_of_the_devices() -> None:
     facts = device_facts(
         [BIG, SMALL],
         memory_bytes=8 * GIB,
@@ -79,7 +79,7 @@ def test_a_limit_is_shared_out_by_the_size_of_the_devices():
     assert device_summary(facts) == "2 x big, 40.0 GiB"
 
 
-def test_parts_of_a_cpu_have_its_memory_in_proportion_to_their_threads():
+def test_parts_of_a_cpu_have_its_memory_in_proportion_to_their_threads() -> None:
     whole = [dataclasses.replace(CPU, device=device) for device in ("cpu:0", "cpu:1")]
     threads = {"cpu:0": 3, "cpu:1": 1}
     parts = shared_out(whole, threads)
@@ -96,13 +96,13 @@ def test_parts_of_a_cpu_have_its_memory_in_proportion_to_their_threads():
     assert [device.budget_bytes for device in facts] == [6 * GIB, 2 * GIB]
 
 
-def test_what_one_part_of_a_cpu_takes_all_of_them_have_less():
+def test_what_one_part_of_a_cpu_takes_all_of_them_have_less() -> None:
     parts = shared_out([dataclasses.replace(CPU, device=device) for device in ("cpu:0", "cpu:1")], EVEN)
     facts = device_facts(parts, memory_bytes=None, threads=EVEN, speeds={}, own_bytes={"cpu:0": 4 * GIB})
     assert [device.budget_bytes for device in facts] == [int(0.9 * 7 * GIB)] * 2
 
 
-def test_what_one_gpu_has_taken_counts_as_free_on_it_alone():
+def test_what_one_gpu_has_taken_counts_as_free_on_it_alone() -> None:
     facts = device_facts(
         [BIG, SMALL],
         memory_bytes=None,
@@ -113,11 +113,11 @@ def test_what_one_gpu_has_taken_counts_as_free_on_it_alone():
     assert [device.budget_bytes for device in facts] == [27 * GIB, int(0.9 * 6 * GIB)]
 
 
-def test_other_devices_are_as_they_are_beside_parts_of_a_cpu():
+def test_other_devices_are_as_they_are_beside_parts_of_a_cpu() -> None:
     assert shared_out([CPU, BIG], {"cpu": 8, "cuda:0": 8}) == (CPU, BIG)
 
 
-def test_a_limit_over_what_there_is_is_refused():
+def test_a_limit_over_what_there_is_is_refused() -> None:
     check_memory(16 * GIB, [CPU])
     with pytest.raises(UsageError, match=r"--memory 17\.0 GiB is more than the 16\.0 GiB"):
         check_memory(17 * GIB, [CPU])

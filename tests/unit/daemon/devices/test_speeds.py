@@ -37,7 +37,7 @@ class FakeMeasure:
         return FAST
 
 
-async def test_a_device_is_measured_once(tmp_path: Path):
+async def test_a_device_is_measured_once(tmp_path: Path) -> None:
     measure = FakeMeasure()
     for _ in range(2):
         assert await measured_speeds([CPU, GPU], threads=TWO, state=tmp_path, measure=measure) == {
@@ -47,7 +47,7 @@ async def test_a_device_is_measured_once(tmp_path: Path):
     assert measure.measured == [("cpu", 2), ("cuda:0", 2)]
 
 
-async def test_other_threads_are_another_measurement(tmp_path: Path):
+async def test_other_threads_are_another_measurement(tmp_path: Path) -> None:
     measure = FakeMeasure()
     await measured_speeds([CPU], threads={"cpu": 1}, state=tmp_path, measure=measure)
     await measured_speeds([CPU], threads=TWO, state=tmp_path, measure=measure)
@@ -55,7 +55,7 @@ async def test_other_threads_are_another_measurement(tmp_path: Path):
     assert speed_key(GPU, 1) == speed_key(GPU, 2)
 
 
-async def test_daemons_measure_one_after_the_other(tmp_path: Path):
+async def test_daemons_measure_one_after_the_other(tmp_path: Path) -> None:
     measure = FakeMeasure()
     both = [measured_speeds([CPU], threads=TWO, state=tmp_path, measure=measure) for _ in range(2)]
     async with asyncio.timeout(20):
@@ -63,19 +63,21 @@ async def test_daemons_measure_one_after_the_other(tmp_path: Path):
     assert len(measure.measured) == 1
 
 
-async def test_what_cannot_be_measured_stays_unmeasured(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_what_cannot_be_measured_stays_unmeasured(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     speeds = await measured_speeds([CPU, GPU], threads=TWO, state=tmp_path, measure=FakeMeasure("cpu"))
     assert speeds == {"cuda:0": FAST}
     assert "The speed of cpu is not measured: no such luck" in caplog.text
 
 
-async def test_a_state_folder_that_is_gone_leaves_it_unmeasured(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_a_state_folder_that_is_gone_leaves_it_unmeasured(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert await measured_speeds([CPU], threads=TWO, state=tmp_path / "gone", measure=FakeMeasure()) == {}
     assert "not measured" in caplog.text
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', '{"a": {"matrix_flops_per_s": 1}}', "\x00"])
-async def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str):
+async def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str) -> None:
     (tmp_path / "speeds.json").write_text(content)
     measure = FakeMeasure()
     await measured_speeds([CPU], threads=TWO, state=tmp_path, measure=measure)
@@ -112,7 +114,7 @@ async def test_a_measurement_that_fails_leaves_what_is_known(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-1", "0", "1e18", '"fast"', "true", "null"])
-def test_a_number_that_is_no_speed_is_refused(number: str):
+def test_a_number_that_is_no_speed_is_refused(number: str) -> None:
     value = json.loads(f'{{"matrix_flops_per_s": {number}, "memory_bytes_per_s": 1e9, "busy": false}}')
     with pytest.raises(ValueError, match="not a speed"):
         speed_from_json(value)

@@ -92,7 +92,7 @@ def outcome(admission: HoldAdmission, wire: FakeWire) -> asyncio.Task[None]:
 
 
 @in_virtual_time
-async def test_a_hold_from_hello_to_its_end():
+async def test_a_hold_from_hello_to_its_end() -> None:
     wire, admission = FakeWire(HELLO), make_admission()
     attending = outcome(admission, wire)
     assert await wire.next_event() == Welcome(node_id="k1", last_epoch=0)
@@ -130,7 +130,7 @@ async def test_a_hold_from_hello_to_its_end():
 )
 def test_what_breaks_the_rules_ends_the_hold(
     commands: tuple[HoldCommand, ...], error: type[LayerlineError], words: str
-):
+) -> None:
     async def attend() -> None:
         await make_admission().attend(FakeWire(*commands), ADDRESS)
 
@@ -139,7 +139,7 @@ def test_what_breaks_the_rules_ends_the_hold(
 
 
 @in_virtual_time
-async def test_a_second_coordinator_is_told_who_holds_the_node_and_gets_it_afterwards():
+async def test_a_second_coordinator_is_told_who_holds_the_node_and_gets_it_afterwards() -> None:
     first, second, admission = FakeWire(HELLO), FakeWire(HELLO), make_admission()
     holding = outcome(admission, first)
     await first.next_event()
@@ -156,7 +156,7 @@ async def test_a_second_coordinator_is_told_who_holds_the_node_and_gets_it_after
 
 
 @in_virtual_time
-async def test_heartbeats_go_both_ways_and_keep_the_hold():
+async def test_heartbeats_go_both_ways_and_keep_the_hold() -> None:
     wire, admission = FakeWire(HELLO), make_admission()
     attending = outcome(admission, wire)
     await wire.next_event()
@@ -168,7 +168,7 @@ async def test_heartbeats_go_both_ways_and_keep_the_hold():
 
 
 @in_virtual_time
-async def test_a_coordinator_that_takes_nothing_is_left():
+async def test_a_coordinator_that_takes_nothing_is_left() -> None:
     wire, admission = FakeWire(HELLO), make_admission()
     wire.reads_nothing = True
     attending = outcome(admission, wire)
@@ -185,7 +185,7 @@ async def _beat_for_ever(wire: FakeWire) -> None:
 
 
 @in_virtual_time
-async def test_a_command_that_fails_does_not_end_the_hold():
+async def test_a_command_that_fails_does_not_end_the_hold() -> None:
     wire, admission = FakeWire(HELLO, bind_command(1, command=5), Unload(command=6, stage=1)), make_admission()
     attending = outcome(admission, wire)
     await wire.next_event()
@@ -198,7 +198,7 @@ async def test_a_command_that_fails_does_not_end_the_hold():
 
 
 @in_virtual_time
-async def test_unload_cancels_a_load_and_what_waits_behind_it():
+async def test_unload_cancels_a_load_and_what_waits_behind_it() -> None:
     workers = FakeWorkers(hold_start=True)
     wire, admission = FakeWire(HELLO), make_admission(workers)
     attending = outcome(admission, wire)
@@ -213,7 +213,7 @@ async def test_unload_cancels_a_load_and_what_waits_behind_it():
 
 
 @in_virtual_time
-async def test_the_end_of_the_stream_cancels_a_load():
+async def test_the_end_of_the_stream_cancels_a_load() -> None:
     workers = FakeWorkers(hold_start=True)
     wire, admission = FakeWire(HELLO, Load(command=1, stage=1, spec=stage_spec())), make_admission(workers)
     attending = outcome(admission, wire)
@@ -224,7 +224,7 @@ async def test_the_end_of_the_stream_cancels_a_load():
 
 
 @in_virtual_time
-async def test_the_place_is_given_up_with_the_hold_and_the_stage_is_kept():
+async def test_the_place_is_given_up_with_the_hold_and_the_stage_is_kept() -> None:
     workers = FakeWorkers()
     wire, admission = (
         FakeWire(HELLO, Load(command=1, stage=1, spec=stage_spec()), bind_command(1, command=2)),
@@ -239,7 +239,7 @@ async def test_the_place_is_given_up_with_the_hold_and_the_stage_is_kept():
 
 
 @in_virtual_time
-async def test_a_lost_worker_is_told_at_once():
+async def test_a_lost_worker_is_told_at_once() -> None:
     workers = FakeWorkers()
     wire, admission = FakeWire(HELLO, Load(command=1, stage=1, spec=stage_spec())), make_admission(workers)
     attending = outcome(admission, wire)
@@ -255,7 +255,7 @@ async def test_a_lost_worker_is_told_at_once():
 
 
 @in_virtual_time
-async def test_too_many_commands_end_the_hold():
+async def test_too_many_commands_end_the_hold() -> None:
     workers = FakeWorkers(hold_start=True)
     wire, admission = FakeWire(HELLO), make_admission(workers)
     wire.say(*(Load(command=number, stage=1, spec=stage_spec()) for number in range(MAX_COMMANDS + 2)))
@@ -264,7 +264,7 @@ async def test_too_many_commands_end_the_hold():
 
 
 @in_virtual_time
-async def test_draining_is_told_and_waits_for_the_coordinator_to_leave():
+async def test_draining_is_told_and_waits_for_the_coordinator_to_leave() -> None:
     wire, admission = FakeWire(HELLO), make_admission()
     attending = outcome(admission, wire)
     await wire.next_event()
@@ -279,7 +279,7 @@ async def test_draining_is_told_and_waits_for_the_coordinator_to_leave():
 
 
 @in_virtual_time
-async def test_draining_does_not_wait_for_ever():
+async def test_draining_does_not_wait_for_ever() -> None:
     wire, admission = FakeWire(HELLO), make_admission()
     attending = outcome(admission, wire)
     await wire.next_event()
@@ -289,7 +289,7 @@ async def test_draining_does_not_wait_for_ever():
     await attending
 
 
-async def test_progress_and_heartbeats_give_way_to_newer_ones_and_nothing_else_does():
+async def test_progress_and_heartbeats_give_way_to_newer_ones_and_nothing_else_does() -> None:
     outbox = Outbox()
     for number in range(MAX_EVENTS * 2):
         outbox.put(LoadProgress(command=1, done_bytes=number, total_bytes=1000))

@@ -17,7 +17,7 @@ HELLO = HoldHello.of("desk")
 ADDRESS = "10.0.0.9:5000"
 
 
-async def test_an_outbox_that_nobody_reads_says_so():
+async def test_an_outbox_that_nobody_reads_says_so() -> None:
     outbox = Outbox()
     for number in range(MAX_EVENTS + 1):
         outbox.put(Unloaded(command=number))

@@ -39,7 +39,7 @@ def ignore_loss(_stage: KeptStage, _error: LayerlineError) -> None:
     pass
 
 
-async def test_a_stage_is_loaded_with_all_a_worker_must_know():
+async def test_a_stage_is_loaded_with_all_a_worker_must_know() -> None:
     workers, progress = FakeWorkers(), []
     keeper = make_keeper(workers.spawn)
     stage, adopted = await keeper.load(stage_spec(), lambda done, total: progress.append((done, total)))
@@ -50,7 +50,7 @@ async def test_a_stage_is_loaded_with_all_a_worker_must_know():
     assert (loaded.weights_bytes, loaded.kv_bytes) == (1000, 500)
 
 
-async def test_pages_that_were_never_used_are_not_counted_as_taken():
+async def test_pages_that_were_never_used_are_not_counted_as_taken() -> None:
     workers = FakeWorkers()
     keeper = make_keeper(workers.spawn)
     assert keeper.own_bytes == {}
@@ -168,7 +168,7 @@ async def test_several_stages_of_one_plan_are_placed_in_its_epoch() -> None:
 )
 async def test_what_cannot_be_loaded_is_refused_before_anything_is_ended(
     changes: dict[str, object], error: type[LayerlineError], words: str
-):
+) -> None:
     workers = FakeWorkers()
     keeper = make_keeper(workers.spawn)
     await keeper.load(stage_spec(), ignore)
@@ -178,7 +178,7 @@ async def test_what_cannot_be_loaded_is_refused_before_anything_is_ended(
     assert workers.spawned[0].told == ["start"]
 
 
-async def test_a_worker_that_refuses_is_stopped():
+async def test_a_worker_that_refuses_is_stopped() -> None:
     workers = FakeWorkers(fail_start=ModelCorruptError("short"))
     keeper = make_keeper(workers.spawn)
     with pytest.raises(ModelCorruptError):
@@ -187,7 +187,7 @@ async def test_a_worker_that_refuses_is_stopped():
     assert workers.spawned[0].told == ["start", "stop"]
 
 
-async def test_a_load_that_is_cancelled_leaves_nothing():
+async def test_a_load_that_is_cancelled_leaves_nothing() -> None:
     workers = FakeWorkers(hold_start=True)
     keeper = make_keeper(workers.spawn)
     loading = asyncio.create_task(keeper.load(stage_spec(), lambda _done, _total: started.set()))
@@ -200,7 +200,7 @@ async def test_a_load_that_is_cancelled_leaves_nothing():
     assert keeper.loaded == ()
 
 
-async def test_epochs_only_grow_also_over_restarts():
+async def test_epochs_only_grow_also_over_restarts() -> None:
     workers, epochs = FakeWorkers(), FakeEpochs(epoch=5)
     keeper = make_keeper(workers.spawn, epochs=epochs)
     stage, _ = await keeper.load(stage_spec(), ignore)
@@ -230,7 +230,7 @@ async def held_and_left(keeper: StageKeeper) -> None:
     await keeper.released()
 
 
-async def test_a_stage_that_nobody_wants_any_more_is_ended_after_a_while():
+async def test_a_stage_that_nobody_wants_any_more_is_ended_after_a_while() -> None:
     workers, timers = FakeWorkers(), FakeTimers()
     keeper = make_keeper(workers.spawn, timers=timers)
     await held_and_left(keeper)
@@ -243,7 +243,7 @@ async def test_a_stage_that_nobody_wants_any_more_is_ended_after_a_while():
     assert keeper.loaded == ()
 
 
-async def test_the_next_coordinator_calls_the_end_off():
+async def test_the_next_coordinator_calls_the_end_off() -> None:
     workers, timers = FakeWorkers(), FakeTimers()
     keeper = make_keeper(workers.spawn, timers=timers)
     await held_and_left(keeper)
@@ -254,7 +254,7 @@ async def test_the_next_coordinator_calls_the_end_off():
     assert timers.waiting == {}
 
 
-async def test_a_timer_that_went_off_just_before_a_coordinator_came_ends_nothing():
+async def test_a_timer_that_went_off_just_before_a_coordinator_came_ends_nothing() -> None:
     workers, timers = FakeWorkers(), FakeTimers()
     keeper = make_keeper(workers.spawn, timers=timers)
     await held_and_left(keeper)

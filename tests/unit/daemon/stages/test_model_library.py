@@ -57,7 +57,7 @@ def with_files(tmp_path: Path, *names: str) -> None:
         (tmp_path / "models" / f"{name}.gguf").write_bytes(b"GGUF")
 
 
-async def test_a_real_model_is_indexed_in_a_child_and_kept(tmp_path: Path):
+async def test_a_real_model_is_indexed_in_a_child_and_kept(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     path = tmp_path / "models" / "tiny.gguf"
     write_gguf(path, TinyModel())
@@ -73,7 +73,7 @@ async def test_a_real_model_is_indexed_in_a_child_and_kept(tmp_path: Path):
     assert (listing.name, listing.digest, listing.size_bytes) == ("tiny.gguf", opened.digest, path.stat().st_size)
 
 
-async def test_a_model_that_changes_is_indexed_anew(tmp_path: Path):
+async def test_a_model_that_changes_is_indexed_anew(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     path = tmp_path / "models" / "tiny.gguf"
     write_gguf(path, TinyModel())
@@ -85,14 +85,14 @@ async def test_a_model_that_changes_is_indexed_anew(tmp_path: Path):
     assert before.digest != after.digest
 
 
-async def test_a_corrupt_file_is_the_childs_own_error(tmp_path: Path):
+async def test_a_corrupt_file_is_the_childs_own_error(tmp_path: Path) -> None:
     with_files(tmp_path, "broken")
     with pytest.raises(ModelCorruptError, match=r"broken\.gguf") as caught:
         await library(tmp_path).open("broken", ignore)
     assert caught.value.node == "kitchen"
 
 
-async def test_an_unknown_model_is_named_without_starting_anything(tmp_path: Path):
+async def test_an_unknown_model_is_named_without_starting_anything(tmp_path: Path) -> None:
     with_files(tmp_path, "tiny")
     for name in ("other", "../models/tiny", "/etc/passwd"):
         with pytest.raises(ModelNotFoundError, match=r"tiny\.gguf") as caught:
@@ -112,20 +112,20 @@ async def test_an_unknown_model_is_named_without_starting_anything(tmp_path: Pat
 )
 async def test_a_child_that_fails_is_an_error(
     tmp_path: Path, lines: list[object], error: type[LayerlineError], words: str
-):
+) -> None:
     with_files(tmp_path, "tiny")
     with pytest.raises(error, match=words):
         await library(tmp_path, saying(*lines, code=9)).open("tiny", ignore)
 
 
-async def test_a_child_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_child_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_library, "SILENCE_DEADLINE_S", 0.1)
     with_files(tmp_path, "tiny")
     with pytest.raises(DeadlineError, match="no progress"):
         await library(tmp_path, saying(None)).open("tiny", ignore)
 
 
-async def test_all_who_ask_share_one_indexing_and_the_last_to_leave_ends_it(tmp_path: Path):
+async def test_all_who_ask_share_one_indexing_and_the_last_to_leave_ends_it(tmp_path: Path) -> None:
     with_files(tmp_path, "tiny")
     shelf = library(tmp_path, saying(["progress", 1, 2], None))
     heard = [asyncio.Event(), asyncio.Event()]
@@ -142,7 +142,7 @@ async def test_all_who_ask_share_one_indexing_and_the_last_to_leave_ends_it(tmp_
     assert shelf._indexings == {}
 
 
-async def test_too_many_at_once_are_refused(tmp_path: Path):
+async def test_too_many_at_once_are_refused(tmp_path: Path) -> None:
     names = [f"m{number}" for number in range(MAX_INDEXINGS + 1)]
     with_files(tmp_path, *names)
     shelf = library(tmp_path, saying(["progress", 1, 2], None))

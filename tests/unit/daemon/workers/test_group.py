@@ -79,7 +79,7 @@ def ignore(_done_bytes: int, _total_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-async def test_a_group_loads_takes_places_and_is_stopped_without_a_word(count: int):
+async def test_a_group_loads_takes_places_and_is_stopped_without_a_word(count: int) -> None:
     lost, progress = Lost(), []
     async with group(count, lost=lost) as ranks:
         started = await ranks.start(start(count), lambda done, total: progress.append((done, total)))
@@ -93,7 +93,7 @@ async def test_a_group_loads_takes_places_and_is_stopped_without_a_word(count: i
 
 
 @pytest.mark.parametrize(("count", "rank"), EVERY_RANK)
-async def test_a_rank_that_is_killed_while_idle_takes_the_others_with_it(count: int, rank: int):
+async def test_a_rank_that_is_killed_while_idle_takes_the_others_with_it(count: int, rank: int) -> None:
     lost = Lost()
     async with group(count, lost=lost) as ranks:
         await ranks.start(start(count), ignore)
@@ -110,7 +110,7 @@ async def test_a_rank_that_is_killed_while_idle_takes_the_others_with_it(count: 
 
 
 @pytest.mark.parametrize(("count", "rank"), EVERY_RANK)
-async def test_a_rank_that_fails_is_quoted(count: int, rank: int):
+async def test_a_rank_that_fails_is_quoted(count: int, rank: int) -> None:
     lost = Lost()
     async with group(count, lost=lost) as ranks:
         await ranks.start(start(count), ignore)
@@ -123,7 +123,7 @@ async def test_a_rank_that_fails_is_quoted(count: int, rank: int):
 
 
 @pytest.mark.parametrize(("count", "rank"), EVERY_RANK)
-async def test_a_rank_that_is_killed_while_loading(count: int, rank: int):
+async def test_a_rank_that_is_killed_while_loading(count: int, rank: int) -> None:
     async with group(count, "dawdles") as ranks:
         loading = asyncio.create_task(ranks.start(start(count), ignore))
         await asyncio.sleep(0)
@@ -133,14 +133,14 @@ async def test_a_rank_that_is_killed_while_loading(count: int, rank: int):
 
 
 @pytest.mark.parametrize(("count", "rank"), EVERY_RANK)
-async def test_a_rank_that_dies_at_its_start_is_named_with_its_last_word(count: int, rank: int):
+async def test_a_rank_that_dies_at_its_start_is_named_with_its_last_word(count: int, rank: int) -> None:
     async with group(count, "dies", str(rank)) as ranks:
         with pytest.raises(StageFailedError, match=rf"Rank {rank} .* ended by itself with exit code 3; .*luck"):
             await ranks.start(start(count), ignore)
 
 
 @pytest.mark.parametrize(("count", "rank"), EVERY_RANK)
-async def test_a_rank_that_refuses_is_quoted_and_keeps_its_kind_of_error(count: int, rank: int):
+async def test_a_rank_that_refuses_is_quoted_and_keeps_its_kind_of_error(count: int, rank: int) -> None:
     async with group(count, "refuses", str(rank)) as ranks:
         with pytest.raises(ModelCorruptError, match=rf"Rank {rank} .*: The file is short\. Copy it anew\."):
             await ranks.start(start(count), ignore)
@@ -153,13 +153,13 @@ async def test_a_rank_that_freezes_while_loading_is_named(count: int, rank: int)
             await ranks.start(start(count), ignore)
 
 
-async def test_a_frozen_rank_is_ended_with_the_others():
+async def test_a_frozen_rank_is_ended_with_the_others() -> None:
     async with group(2) as ranks:
         await ranks.start(start(2), ignore)
         children()[1].send_signal(signal.SIGSTOP)
 
 
-async def test_a_place_that_is_being_taken_hears_of_the_rank_that_was_lost():
+async def test_a_place_that_is_being_taken_hears_of_the_rank_that_was_lost() -> None:
     async with group(2, "dreams") as ranks:
         await ranks.start(start(2), ignore)
         placing = asyncio.create_task(ranks.place(place()))
@@ -169,7 +169,7 @@ async def test_a_place_that_is_being_taken_hears_of_the_rank_that_was_lost():
             await placing
 
 
-async def test_a_group_that_cannot_be_started_leaves_nothing():
+async def test_a_group_that_cannot_be_started_leaves_nothing() -> None:
     before = descriptors()
     with pytest.raises(StageFailedError, match="Node kitchen cannot start a worker"):
         await WorkerGroup.spawn(("/no/such/program",), {}, {"cpu:0": 1, "cpu:1": 1}, node="kitchen", on_lost=Lost())
@@ -177,7 +177,7 @@ async def test_a_group_that_cannot_be_started_leaves_nothing():
     assert children() == []
 
 
-async def test_every_rank_has_its_number_its_threads_and_its_descriptors():
+async def test_every_rank_has_its_number_its_threads_and_its_descriptors() -> None:
     async with group(3) as ranks:
         starts = [seat.start_of(start(3)) for seat, _ in ranks._ranks]
         assert [(told.rank, told.threads, len(told.lines)) for told in starts] == [(0, 1, 2), (1, 2, 1), (2, 3, 1)]

@@ -61,7 +61,7 @@ def ignore(_done_bytes: int, _total_bytes: int) -> None:
     pass
 
 
-async def test_a_worker_loads_takes_places_and_is_stopped_without_a_word():
+async def test_a_worker_loads_takes_places_and_is_stopped_without_a_word() -> None:
     lost, progress = Lost(), []
     async with running("good", lost) as (worker, _):
         started = await worker.start(start(), lambda done, total: progress.append((done, total)))
@@ -75,14 +75,14 @@ async def test_a_worker_loads_takes_places_and_is_stopped_without_a_word():
     assert worker.resident_bytes == 0
 
 
-async def test_a_refusal_is_the_workers_own_error_with_the_node():
+async def test_a_refusal_is_the_workers_own_error_with_the_node() -> None:
     async with running("refuses") as (worker, _):
         with pytest.raises(ModelCorruptError, match=r"The file is short\. Copy it anew\.") as caught:
             await worker.start(start(), ignore)
     assert caught.value.node == "kitchen"
 
 
-async def test_a_worker_that_dies_at_its_start_is_named_with_its_last_word():
+async def test_a_worker_that_dies_at_its_start_is_named_with_its_last_word() -> None:
     async with running("dies") as (worker, _):
         with pytest.raises(
             StageFailedError, match=r'kitchen ended by itself with exit code 3; .*"out of \\x1b\[31mluck"'
@@ -94,7 +94,7 @@ async def test_a_worker_that_dies_at_its_start_is_named_with_its_last_word():
     ("number", "words"),
     [(signal.SIGKILL, r"killed \(SIGKILL\), perhaps because .* memory.*smaller --memory"), (signal.SIGSEGV, "SIGSEGV")],
 )
-async def test_a_killed_worker_is_told_at_once(number: signal.Signals, words: str):
+async def test_a_killed_worker_is_told_at_once(number: signal.Signals, words: str) -> None:
     lost = Lost()
     async with running("good", lost) as (worker, process):
         await worker.start(start(), ignore)
@@ -129,7 +129,7 @@ async def test_a_worker_that_is_too_busy_to_say_that_it_lives_is_not_frozen() ->
     assert lost.errors == []
 
 
-async def test_a_worker_that_says_what_is_no_message_is_ended():
+async def test_a_worker_that_says_what_is_no_message_is_ended() -> None:
     async with running("babbles") as (worker, _):
         with pytest.raises(StageFailedError, match="SIGKILL"):
             await worker.start(start(), ignore)
@@ -156,7 +156,7 @@ async def test_a_worker_that_does_not_take_its_place_is_ended() -> None:
         await lost.told.wait()
 
 
-async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over():
+async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None:
     async with running("good") as (worker, process):
         await worker.start(start(), ignore)
         process.suspend()
@@ -174,7 +174,7 @@ async def test_a_stubborn_worker_is_ended_all_the_same() -> None:
         await worker.start(start(), ignore)
 
 
-async def test_a_stop_that_is_cancelled_still_ends_the_worker():
+async def test_a_stop_that_is_cancelled_still_ends_the_worker() -> None:
     async with running("stubborn") as (worker, process):
         await worker.start(start(), ignore)
         stopping = asyncio.create_task(worker.stop())
@@ -184,6 +184,6 @@ async def test_a_stop_that_is_cancelled_still_ends_the_worker():
         await asyncio.to_thread(process.wait, DEADLINE_S)
 
 
-async def test_a_command_that_cannot_be_run_is_an_error_of_the_node():
+async def test_a_command_that_cannot_be_run_is_an_error_of_the_node() -> None:
     with pytest.raises(StageFailedError, match="Node kitchen cannot start a worker"):
         await WorkerProcess.spawn(("/no/such/program",), {}, node="kitchen", on_lost=Lost())
