@@ -78,7 +78,7 @@ async def find_model(
     cards = [(member, card) for member, card in asked if isinstance(card, ModelCard)]
     failed = {member.name: error for member, error in asked if not isinstance(error, ModelCard)}
     for member, error in asked:
-        if isinstance(error, LayerlineError) and (not cards or _is_one_of(member, needed)):
+        if isinstance(error, LayerlineError) and (not cards or is_one_of(member, needed)):
             raise error
     (first, card), own = cards[0], meaning.own
     for member, other in cards:
@@ -94,7 +94,8 @@ async def find_model(
     return FoundModel(card=replace(card, name=name), nodes=nodes, notes=notes)
 
 
-def _is_one_of(member: Member, names: Collection[str]) -> bool:
+def is_one_of(member: Member, names: Collection[str]) -> bool:
+    """Whether `member` is meant by one of `names`, which are names or ids of nodes."""
     return member.name in names or (member.facts is not None and member.facts.node_id in names)
 
 

@@ -102,6 +102,10 @@ class Coordinator:
         members = await self._search.members(wait_for_starting=False)
         return NodesReport(nodes=tuple(member.report for member in members), searched=self._search.searched)
 
+    async def nodes_are_free(self, model: str) -> bool:
+        """Whether there are nodes and no coordinator holds any, so that none need be looked for to serve `model`."""
+        return await self._maker.nodes_are_free(model)
+
     async def models(self) -> ModelsReport:
         """Every model that a usable node has; files that differ under one name are listed apart."""
         nodes: dict[tuple[str, str, int], list[str]] = {}

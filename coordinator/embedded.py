@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.coordinator import Coordinator
@@ -18,11 +19,19 @@ from layerline.rpc.v1 import coordinator_pb2_grpc
 STOP_GRACE_S = 0.5
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Embedded:
+    """`address` is for `AsyncClient`; `nodes_are_free(model)` is `Coordinator.nodes_are_free`."""
+
+    address: str
+    nodes_are_free: Callable[[str], Awaitable[bool]]
+
+
 @asynccontextmanager
 async def embedded_coordinator(
     settings: CoordinatorSettings, *, bounds: ServiceBounds | None = None
-) -> AsyncIterator[str]:
-    """Yields the address for `AsyncClient`; whatever the coordinator held is released at the end of the block."""
+) -> AsyncIterator[Embedded]:
+    """The coordinator for the time of the block; whatever it held is released at its end."""
     with _temporary_folder() as folder:
         address = f"unix:{Path(folder) / 'coordinator.sock'}"
         async with Coordinator(settings, address=address, bounds=bounds) as coordinator:
@@ -31,7 +40,7 @@ async def embedded_coordinator(
             server.add_insecure_port(address)
             await server.start()
             try:
-                yield address
+                yield Embedded(address=address, nodes_are_free=coordinator.nodes_are_free)
             finally:
                 await server.stop(STOP_GRACE_S)
 

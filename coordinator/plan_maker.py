@@ -5,20 +5,30 @@ Loads nothing. A plan made again after a loss prefers the one before: what its n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from coordinator.catalogue import FoundModel, find_model
-from coordinator.discovery.finder import Finder
+from coordinator.catalogue import FoundModel, OnProgress, find_model, is_one_of
+from coordinator.discovery.finder import Enough, Finder
 from coordinator.discovery.members import Member, unusable_notes
 from coordinator.planning.adoption import adopt
 from coordinator.planning.planner import make_plan
 from coordinator.planning.problem import Problem
-from layerline.errors import LayerlineError, ModelMismatchError, NodeHeldError, PlanDoesNotFitError
+from layerline.errors import (
+    LayerlineError,
+    ModelMismatchError,
+    NodeHeldError,
+    PlanDoesNotFitError,
+    PlanError,
+    UsageError,
+)
 from layerline.models.card import ModelCard
+from layerline.models.names import same_name
 from layerline.plan import Plan, PlanRequest
-from layerline.reports import Announcement, NodeProgress, PrepareEvent
+from layerline.reports import Announcement, NodeProgress, PrepareEvent, waiting_sentence
+
+AGAIN_DEADLINE_S = 1.0  # for the nodes that do not answer, after a loss
 
 Tell = Callable[[PrepareEvent], None]
 
@@ -59,14 +69,14 @@ class PlanMaker:
         A plan of its context failing, it is one that does for `request`. ModelMismatchError if the model's files are
         others by now.
         """
-        members, found = await self._found(request, tell)
+        kept = {stage.node_id for stage in lost.plan.stages}
+        members, found = await self._found_again(request, tell, kept if keep else set())
         if found.card.digest != lost.card.digest:
             raise ModelMismatchError(
                 f"The files of model {lost.card.name} are not what they were when it was brought up.",
                 remedy="Ask again, for an answer of the new ones.",
             )
-        there = {node.node_id for node in found.nodes}
-        if keep and there.issuperset(stage.node_id for stage in lost.plan.stages):
+        if keep and kept.issubset(node.node_id for node in found.nodes):
             notes = ("The plan is the one before, as its nodes are all there.", *found.notes, *unusable_notes(members))
             return _made(replace(lost.plan, notes=notes), members, found)
         try:
@@ -75,18 +85,81 @@ class PlanMaker:
             plan = _decided(request, members, found)
         return _made(plan, members, found)
 
+    async def nodes_are_free(self, model: str) -> bool:
+        """Whether there are nodes, and no coordinator holds any: said as soon as those with `model` in memory answer.
+
+        Whoever serves a model holds its nodes, so that there is no coordinator to look for then.
+        """
+        try:
+            in_memory = await self._in_memory(PlanRequest(model=model), untold, wait_for_starting=False)
+        except LayerlineError:  # it is told where it matters
+            return False
+        members = in_memory.members
+        held = any(member.facts and member.facts.held_by for member in members)
+        return not held and any(not member.unusable for member in members)
+
     async def _found(self, request: PlanRequest, tell: Tell) -> tuple[Sequence[Member], FoundModel]:
         tell(Announcement(text="Looking for nodes."))
-        members = await self._search.members()
+        try:
+            in_memory = await self._in_memory(request, tell, wait_for_starting=True)
+        except LayerlineError:
+            if request.layers:  # only nodes that it names were asked
+                raise
+            in_memory = None  # the other nodes may do without those
+        if in_memory and in_memory.found is None:
+            return in_memory.members, await self._model_on(in_memory.members, request, tell)
+        if in_memory and in_memory.found and _is_adoptable(request, in_memory.found):
+            return in_memory.members, in_memory.found
+        members = await self._members(tell)
+        return members, await self._model_on(members, request, tell)
+
+    async def _found_again(
+        self, request: PlanRequest, tell: Tell, kept: Set[str]
+    ) -> tuple[Sequence[Member], FoundModel]:
+        """After a loss: the nodes that are known, without a wait for those that do not answer at once."""
+        tell(Announcement(text="Looking for nodes."))
+        members = await self._search.members(
+            deadline_s=AGAIN_DEADLINE_S,
+            wait_for_starting=False,
+            enough=lambda found: bool(kept) and kept <= _ids(found),
+        )
+        return members, await self._model_on(members, request, tell)
+
+    async def _in_memory(self, request: PlanRequest, tell: Tell, *, wait_for_starting: bool) -> _InMemory:
+        """The nodes that have all of the model in memory, as soon as they have answered; else all nodes there are."""
+        model, needed = request.model, _named(request)
+        members = await self._members(
+            tell, wait_for_starting=wait_for_starting, enough=lambda found: bool(_loaded(found, request))
+        )
+        loaded = _loaded(members, request)
+        if not loaded:
+            return _InMemory(members=members, found=None)
+        card = (await find_model(model, loaded, _indexing(tell), needed=needed)).card
+        if not _is_whole(loaded, card):
+            members = await self._members(
+                tell,
+                wait_for_starting=wait_for_starting,
+                enough=lambda found: _is_whole(_loaded(found, request), card),
+            )
+        loaded = _loaded(members, request)
+        if not _is_whole(loaded, card):
+            return _InMemory(members=members, found=None)
+        return _InMemory(members=loaded, found=await find_model(model, loaded, _indexing(tell), needed=needed))
+
+    async def _members(
+        self, tell: Tell, *, wait_for_starting: bool = True, enough: Enough = lambda _: False
+    ) -> Sequence[Member]:
+        def waited_for(names: Sequence[str]) -> None:
+            if names:
+                tell(Announcement(text=waiting_sentence(names)))
+
+        return await self._search.members(wait_for_starting=wait_for_starting, enough=enough, on_starting=waited_for)
+
+    async def _model_on(self, members: Sequence[Member], request: PlanRequest, tell: Tell) -> FoundModel:
         usable = [member for member in members if not member.unusable]
         if not usable:
             raise self._nobody(members)
-
-        def progressed(node: str, done_bytes: int, total_bytes: int) -> None:
-            tell(NodeProgress(node=node, phase="index", done_bytes=done_bytes, total_bytes=total_bytes))
-
-        needed = [stage.node for stage in request.layers]
-        return members, await find_model(request.model, usable, progressed, needed=needed)
+        return await find_model(request.model, usable, _indexing(tell), needed=_named(request))
 
     def _nobody(self, members: Sequence[Member]) -> LayerlineError:
         error = self._search.nothing_found(members)
@@ -94,6 +167,61 @@ class PlanMaker:
             remedy = "Use that coordinator (--coordinator HOST:PORT), or stop it."
             return NodeHeldError(error.message, remedy=remedy)
         return error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _InMemory:
+    """The nodes with a whole model in memory, and the model; or all nodes, and None."""
+
+    members: Sequence[Member]
+    found: FoundModel | None
+
+
+def _named(request: PlanRequest) -> Sequence[str]:
+    """The nodes that `request` names, by name or id."""
+    return [stage.node for stage in request.layers]
+
+
+def _loaded(members: Sequence[Member], request: PlanRequest) -> Sequence[Member]:
+    """The usable members that have some layers of the model in memory; of nodes that `request` names, if it does."""
+    named = _named(request)
+    return [
+        member
+        for member in members
+        if member.facts
+        and not member.unusable
+        and (not named or is_one_of(member, named))
+        and any(same_name(stage.spec.model, request.model) for stage in member.facts.loaded)
+    ]
+
+
+def _is_whole(loaded: Sequence[Member], card: ModelCard) -> bool:
+    """Whether these have every layer of the model of `card` in memory."""
+    stages = (stage.spec for member in loaded if member.facts for stage in member.facts.loaded)
+    layers = {
+        layer for spec in stages if spec.digest == card.digest for layer in range(spec.first_layer, spec.last_layer + 1)
+    }
+    return len(layers) >= card.spec.layers
+
+
+def _is_adoptable(request: PlanRequest, found: FoundModel) -> bool:
+    """Whether what these nodes have in memory does; a request that names other nodes is for all of them to answer."""
+    try:
+        return adopt(Problem.of(found.card, request, found.nodes)) is not None
+    except (PlanError, UsageError):
+        return False
+
+
+def _ids(members: Sequence[Member]) -> set[str]:
+    """The ids of the usable ones."""
+    return {member.facts.node_id for member in members if member.facts and not member.unusable}
+
+
+def _indexing(tell: Tell) -> OnProgress:
+    def progressed(node: str, done_bytes: int, total_bytes: int) -> None:
+        tell(NodeProgress(node=node, phase="index", done_bytes=done_bytes, total_bytes=total_bytes))
+
+    return progressed
 
 
 def untold(_event: PrepareEvent) -> None:

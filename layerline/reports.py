@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from layerline.facts import NodeFacts
@@ -145,6 +146,12 @@ class Announcement:
     """A sentence about what is going on while a model is made ready."""
 
     text: str
+
+
+def waiting_sentence(names: Sequence[str]) -> str:
+    """Says of nodes that a plan waits for them."""
+    devices = "which still measures its devices" if len(names) == 1 else "which still measure their devices"
+    return f"Waiting for {' and '.join(names)}, {devices}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

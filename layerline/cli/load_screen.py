@@ -20,6 +20,7 @@ class LoadScreen:
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self._console = console
         self._quiet = quiet
+        self._announced = False
         self._planned = False
         self._bars: dict[tuple[str, str], TaskID] = {}
         self._progress = Progress(
@@ -43,12 +44,17 @@ class LoadScreen:
         """Shows one event."""
         match event:
             case Announcement():
-                if not self._progress.disable:
-                    self._console.print(printable(event.text), style="dim")
+                self._show_announcement(event)
             case NodeProgress():
                 self._show_progress(event)
             case Planned() | Ready():
                 self._show_plan(event.plan)
+
+    def _show_announcement(self, event: Announcement) -> None:
+        """On a terminal all; into a file not the first, which only says that something has begun."""
+        if not self._quiet and (self._announced or self._console.is_terminal):
+            self._console.print(printable(event.text), style="dim")
+        self._announced = True
 
     def _show_progress(self, event: NodeProgress) -> None:
         key = (event.node, event.phase)

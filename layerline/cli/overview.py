@@ -7,7 +7,7 @@ import json
 
 from layerline.async_client import AsyncClient
 from layerline.cli.options import Finding
-from layerline.cli.output import print_lines, print_table
+from layerline.cli.output import print_lines, print_table, standard_error
 from layerline.cli.render.json_objects import nodes_object, plan_object, stats_object
 from layerline.cli.render.sentences import no_nodes_sentence, plan_lines
 from layerline.cli.render.stats_screen import stats_screen
@@ -15,7 +15,8 @@ from layerline.cli.render.tables import nodes_table, plan_table
 from layerline.cli.session import open_session
 from layerline.errors import NoNodesError
 from layerline.plan import PlanRequest
-from layerline.reports import NodesReport, PlanReport
+from layerline.printable import printable
+from layerline.reports import NodesReport, PlanReport, waiting_sentence
 from layerline.request_options import plan_options
 from layerline.stats_report import StatsReport
 
@@ -56,6 +57,13 @@ def run_stats(coordinator: str | None, *, since_start: bool, as_json: bool) -> N
             print_table(part)
 
 
+def tell_starting(report: NodesReport) -> None:
+    """Says on standard error whom a plan waits for, as it may take a minute."""
+    starting = [node.name for node in report.nodes if node.facts and node.facts.state == "starting"]
+    if starting:
+        standard_error().print(printable(waiting_sentence(starting)), style="dim")
+
+
 async def _stats(coordinator: str | None) -> StatsReport:
     async with AsyncClient(coordinator) as client:
         return await client.stats()
@@ -68,4 +76,5 @@ async def _nodes(finding: Finding) -> NodesReport:
 
 async def _plan(finding: Finding, request: PlanRequest) -> PlanReport:
     async with open_session(finding, request.model) as session:
+        tell_starting(await session.client.nodes())
         return await session.client.plan(session.model, **plan_options(request))

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from coordinator.embedded import embedded_coordinator
+from coordinator.embedded import Embedded, embedded_coordinator
 from coordinator.settings import CoordinatorSettings
 from layerline.async_client import AsyncClient
 from layerline.cli.options import Finding
@@ -17,7 +18,7 @@ from layerline.mdns import CoordinatorAdvert
 from layerline.models.names import listed_name, path_here, same_name
 
 # What was answered to somebody within the last second is answered anew only a second later, and some tenths later still
-# on a busy machine. Every command without a coordinator waits for so long; its own one looks for nodes meanwhile.
+# on a busy machine. Only where a node is held, or none answers, does a command wait for so long.
 SEARCH_TIMEOUT_S = 2.0
 
 
@@ -42,18 +43,18 @@ async def open_session(finding: Finding, model: str = "") -> AsyncIterator[Sessi
 
 async def _found_or_own(stack: AsyncExitStack, finding: Finding, model: str) -> Session:
     searching = asyncio.create_task(_search(finding, model))
-    stack.callback(searching.cancel)
+    stack.push_async_callback(_ended, searching)
     async with AsyncExitStack() as own:
         settings = CoordinatorSettings(nodes=finding.nodes, mdns=finding.mdns)
-        address = await own.enter_async_context(embedded_coordinator(settings))
-        for advert in await searching:
+        embedded = await own.enter_async_context(embedded_coordinator(settings))
+        for advert in await _unless_free(searching, embedded, model):
             try:
                 client = await stack.enter_async_context(AsyncClient(advert.addresses))
             except (NoCoordinatorError, WireVersionError):  # its advert outlived it
                 continue
             return Session(client=client, model=await name_there(client, model))
         stack.push_async_exit(own.pop_all())
-    return Session(client=await stack.enter_async_context(AsyncClient(address)), model=model)
+    return Session(client=await stack.enter_async_context(AsyncClient(embedded.address)), model=model)
 
 
 async def _search(finding: Finding, model: str) -> Sequence[CoordinatorAdvert]:
@@ -61,6 +62,25 @@ async def _search(finding: Finding, model: str) -> Sequence[CoordinatorAdvert]:
         return ()
     found = await search_coordinators(SEARCH_TIMEOUT_S, lambda advert: not model or serves(advert.model, model))
     return choose(found.speakable(), model)
+
+
+async def _unless_free(
+    searching: asyncio.Task[Sequence[CoordinatorAdvert]], embedded: Embedded, model: str
+) -> Sequence[CoordinatorAdvert]:
+    """What `searching` finds; nothing once the nodes say that there is nobody to be found, as nobody holds them."""
+    asking = asyncio.ensure_future(embedded.nodes_are_free(model))
+    try:
+        await asyncio.wait((searching, asking), return_when=asyncio.FIRST_COMPLETED)
+        if not searching.done() and await asking:
+            return ()
+        return await searching
+    finally:
+        await _ended(asking)
+
+
+async def _ended(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def choose(adverts: Sequence[CoordinatorAdvert], model: str) -> Sequence[CoordinatorAdvert]:

@@ -41,7 +41,7 @@ LAYERS = split("a", "b").layers
 async def client_of(card: ModelCard) -> AsyncIterator[tuple[AsyncClient, list[FakeNode]]]:
     """A client of a coordinator over two nodes, which are free soon after it."""
     async with asyncio.timeout(DEADLINE_S), nodes_of(card, "a", "b") as nodes:
-        async with embedded_coordinator(settings_for(nodes)) as address, AsyncClient(address) as client:
+        async with embedded_coordinator(settings_for(nodes)) as embedded, AsyncClient(embedded.address) as client:
             yield client, nodes
         await asyncio.gather(*(node.freed() for node in nodes))
 
@@ -75,7 +75,7 @@ async def test_refusals_keep_their_class_over_the_socket(card: ModelCard) -> Non
 async def test_nobody_there_over_the_socket(card: ModelCard) -> None:
     async with nodes_of(card, "a") as nodes:
         settings = settings_for(nodes)
-    async with embedded_coordinator(settings) as address, AsyncClient(address) as client:
+    async with embedded_coordinator(settings) as embedded, AsyncClient(embedded.address) as client:
         with pytest.raises(NoNodesError):
             await client.plan("tiny")
 
@@ -172,8 +172,8 @@ async def failed(call: Any) -> LayerlineError:
 async def test_messages_by_hand_that_no_client_of_ours_sends(card: ModelCard) -> None:
     async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
         nodes = await stack.enter_async_context(nodes_of(card, "a", "b"))
-        address = await stack.enter_async_context(embedded_coordinator(settings_for(nodes)))
-        channel = await stack.enter_async_context(open_channel(address))
+        embedded = await stack.enter_async_context(embedded_coordinator(settings_for(nodes)))
+        channel = await stack.enter_async_context(open_channel(embedded.address))
         stub = coordinator_pb2_grpc.CoordinatorStub(channel)
         plans = [
             coordinator_pb2.PlanRequest(),
@@ -204,7 +204,7 @@ async def test_messages_by_hand_that_no_client_of_ours_sends(card: ModelCard) ->
 
 
 async def test_the_socket_goes_with_its_coordinator(card: ModelCard) -> None:
-    async with nodes_of(card, "a") as nodes, embedded_coordinator(settings_for(nodes)) as address:
-        folder = Path(address.removeprefix("unix:")).parent
+    async with nodes_of(card, "a") as nodes, embedded_coordinator(settings_for(nodes)) as embedded:
+        folder = Path(embedded.address.removeprefix("unix:")).parent
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     assert not os.path.exists(folder)  # noqa: ASYNC240

@@ -34,8 +34,8 @@ async def client_of(card: ModelCard, bounds: ServiceBounds = BOUNDS) -> AsyncIte
     async with (
         asyncio.timeout(DEADLINE_S),
         nodes_of(card, "a", "b", mib=34) as nodes,
-        embedded_coordinator(settings_for(nodes), bounds=bounds) as address,
-        AsyncClient(address) as client,
+        embedded_coordinator(settings_for(nodes), bounds=bounds) as embedded,
+        AsyncClient(embedded.address) as client,
     ):
         async for _ in client.prepare("tiny", layers=split("a", "b").layers):
             pass

@@ -161,8 +161,8 @@ async def test_a_client_is_told_once_a_model_is_in_service(tmp_path: Path) -> No
     async with (
         asyncio.timeout(DEADLINE_S),
         nodes_of(tiny_card(tmp_path), "a", "b") as nodes,
-        embedded_coordinator(settings_for(nodes)) as address,
-        AsyncClient(address) as client,
+        embedded_coordinator(settings_for(nodes)) as embedded,
+        AsyncClient(embedded.address) as client,
     ):
         with pytest.raises(RequestError, match="No model is in service"):
             await client.stats()

@@ -29,8 +29,8 @@ async def test_pages_of_an_answer_behind_the_window_are_free_at_its_end(
     async with (
         asyncio.timeout(DEADLINE_S),
         nodes_of(replace(card, spec=spec), "a", "b") as nodes,
-        embedded_coordinator(settings_for(nodes)) as address,
-        AsyncClient(address) as client,
+        embedded_coordinator(settings_for(nodes)) as embedded,
+        AsyncClient(embedded.address) as client,
     ):
         async for _ in client.prepare("tiny", layers=split("a", "b").layers):
             pass

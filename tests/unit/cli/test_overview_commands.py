@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from layerline.cli.main import program
 from layerline.errors import PlanDoesNotFitError
 from layerline.reports import NodesReport, PipelineReport
-from tests.fakes.coordinator_service import PLAN, FakeCoordinator, serving
+from tests.fakes.coordinator_service import NODES, PLAN, FakeCoordinator, serving
 
 
 @pytest.fixture
@@ -111,6 +111,16 @@ def test_a_plan_as_json_has_bytes(address: str) -> None:
     plan = json.loads(run(address, "plan", "tiny", "--json").stdout)
     assert plan["pipelines"][0]["stages"][1]["weights_bytes"] == 1 << 29
     assert (plan["model"], plan["layers"], plan["notes"][0][:4]) == ("tiny", 30, "shed")
+
+
+def test_a_plan_says_at_once_whom_it_waits_for(address: str, fake: FakeCoordinator) -> None:
+    (ready, _) = NODES.nodes
+    assert ready.facts is not None
+    starting = dataclasses.replace(ready, facts=dataclasses.replace(ready.facts, name="attic", state="starting"))
+    fake.nodes = dataclasses.replace(NODES, nodes=(starting,))
+    result = run(address, "plan", "tiny", "--json")
+    assert result.stderr == "Waiting for attic, which still measures its devices.\n"
+    assert json.loads(result.stdout)["model"] == "tiny"
 
 
 def test_a_plan_that_does_not_fit_is_exit_code_5(address: str, fake: FakeCoordinator) -> None:

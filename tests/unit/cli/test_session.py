@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.embedded import Embedded
 from coordinator.settings import CoordinatorSettings
 from layerline.cli import session
 from layerline.cli.options import Finding
@@ -33,19 +35,28 @@ class Surroundings:
         self.searches = 0
         self.own: list[CoordinatorSettings] = []
         self.own_running = 0
+        self.hears_nothing = False  # so that the search goes on and on
+        self.nodes_are_free: bool | None = None  # None: no node has answered
+
+    async def ask_nodes(self, model: str) -> bool:
+        if self.nodes_are_free is None:
+            await asyncio.get_running_loop().create_future()
+        return bool(self.nodes_are_free)
 
     async def search(self, timeout_s: float, enough: Callable[[CoordinatorAdvert], bool]) -> Found:
         self.searches += 1
+        if self.hears_nothing:
+            await asyncio.get_running_loop().create_future()
         return Found(adverts=tuple(self.adverts), searched=())
 
     @asynccontextmanager
-    async def embedded(self, settings: CoordinatorSettings) -> AsyncIterator[str]:
+    async def embedded(self, settings: CoordinatorSettings) -> AsyncIterator[Embedded]:
         self.own.append(settings)
         fake = FakeCoordinator()
         fake.facts = replace(fake.facts, name="own")
         with serving(fake) as address:
             self.own_running += 1
-            yield address
+            yield Embedded(address=address, nodes_are_free=self.ask_nodes)
             self.own_running -= 1
 
 
@@ -88,6 +99,28 @@ async def test_one_found_with_another_model_is_passed_over(around: Surroundings)
 async def test_an_advert_that_outlived_its_coordinator_is_passed_over(around: Surroundings) -> None:
     around.adverts = [advert("dead", "tiny")]
     assert await answering(Finding(), "tiny") == "own"
+
+
+async def test_where_the_nodes_are_free_no_coordinator_is_waited_for(around: Surroundings) -> None:
+    around.hears_nothing = True
+    around.nodes_are_free = True
+    assert await answering(Finding(), "tiny") == "own"
+    assert around.searches == 1
+
+
+async def test_where_a_node_is_held_its_coordinator_is_waited_for(around: Surroundings) -> None:
+    around.nodes_are_free = False
+    with serving(FakeCoordinator()) as address:
+        around.adverts = [advert("fake", "tiny.gguf", address)]
+        assert await answering(Finding(), "tiny") == "fake"
+
+
+async def test_nothing_of_a_search_is_left_once_the_session_is_open(around: Surroundings) -> None:
+    around.hears_nothing = True
+    around.nodes_are_free = True
+    before = asyncio.all_tasks()
+    await answering(Finding(), "tiny")
+    assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize("finding", [Finding(nodes=("h:1",)), Finding(nodes=("h:1",), mdns=False)])
