@@ -90,13 +90,14 @@ class PlanMaker:
 
         Whoever serves a model holds its nodes, so that there is no coordinator to look for then.
         """
+        if not model:  # any model will do, as for a list of nodes
+            members = await self._members(untold, wait_for_starting=False)
+            return _are_free(members)
         try:
             in_memory = await self._in_memory(PlanRequest(model=model), untold, wait_for_starting=False)
-        except LayerlineError:  # it is told where it matters
+        except (LayerlineError, ValueError):  # it is told where it matters
             return False
-        members = in_memory.members
-        held = any(member.facts and member.facts.held_by for member in members)
-        return not held and any(not member.unusable for member in members)
+        return _are_free(in_memory.members)
 
     async def _found(self, request: PlanRequest, tell: Tell) -> tuple[Sequence[Member], FoundModel]:
         tell(Announcement(text="Looking for nodes."))
@@ -180,6 +181,11 @@ class _InMemory:
 def _named(request: PlanRequest) -> Sequence[str]:
     """The nodes that `request` names, by name or id."""
     return [stage.node for stage in request.layers]
+
+
+def _are_free(members: Sequence[Member]) -> bool:
+    held = any(member.facts and member.facts.held_by for member in members)
+    return not held and any(not member.unusable for member in members)
 
 
 def _loaded(members: Sequence[Member], request: PlanRequest) -> Sequence[Member]:
