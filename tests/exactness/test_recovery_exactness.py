@@ -26,6 +26,7 @@ from layerline.frames import Sampling
 from layerline.holding import HoldHello
 from layerline.plan import PlanRequest
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.sampling import SamplingOptions
 from tests.fakes.memory_pipelines import LosableStage, MemoryPipelines, Planned
 from tests.fakes.memory_ring import memory_ring, route
 from tests.fakes.model_files import TinyModel
@@ -34,7 +35,10 @@ from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
 DEADLINE_S = 60.0
 TOKENS = 14
 PROMPTS = [tuple(3 + (7 * n + 11 * i) % 250 for i in range(2 + 9 * n)) for n in range(6)]
-DRAWN = {"temperature": 1.3, "top_k": 50, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.1}
+SAMPLING = SamplingOptions(
+    temperature=1.3, top_k=50, top_p=0.95, min_p=0.01, repetition_penalty=1.1, frequency_penalty=0.2
+)
+DRAWN = {"sampling": SAMPLING}
 OPTIONS: dict[str, dict[str, Any]] = {"greedy": {}, "drawn": DRAWN}
 BOUNDS = ServiceBounds(recovery=Recovery(pause_s=0.0))
 

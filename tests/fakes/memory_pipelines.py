@@ -114,6 +114,7 @@ class MemoryPipelines:
         return Plan(
             model="tiny",
             digest=self._model.card.digest,
+            weights="float32",
             dtype="float32",
             kv_dtype="float32",
             layers=layers,

@@ -23,7 +23,7 @@ from layerline.reports import NodesReport
 from layerline.rpc.convert import from_message, to_message
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
 from layerline.version import WIRE_VERSION
-from tests.fakes.worlds import model_spec
+from tests.fakes.worlds import model_spec, problem
 
 
 def device(name: str, **speeds: float) -> DeviceFacts:
@@ -143,6 +143,6 @@ def test_whatever_a_node_says_of_itself_it_is_refused_or_can_be_planned_with(mes
     to_message(NodesReport(nodes=(member.report,), searched=()), coordinator_pb2.NodesReport)
     Console(file=io.StringIO()).print(nodes_table(NodesReport(nodes=(member.report,), searched=())))
     with contextlib.suppress(PlanError, UsageError):
-        make_plan(model_spec(), "m", "d" * 64, PlanRequest(model="m"), (said,))
+        make_plan(problem(model_spec(), PlanRequest(model="m"), (said,)))
     with contextlib.suppress(PlanError, UsageError):
-        adopt(model_spec(), "d" * 64, PlanRequest(model="m"), (said,))
+        adopt(problem(model_spec(), PlanRequest(model="m"), (said,)))
