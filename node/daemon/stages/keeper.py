@@ -18,13 +18,14 @@ from layerline.facts import DeviceFacts, LoadedStage
 from layerline.frames import MAX_EPOCH_JUMP
 from layerline.holding import Place
 from layerline.plan import StageSpec
-from node.daemon.stages.kept import CallLater, Epochs, KeptStage, Models, SpawnWorker, Worker
+from node.daemon.stages.kept import CallLater, Epochs, KeptStage, Models, SpawnWorker, Timer, Worker
 from node.daemon.stages.memory import StageBytes, check_memory_fits, device_bytes, fits
 from node.daemon.stages.model_library import OnProgress, OpenedModel
 from node.daemon.stages.spare import Spare
 from node.pipe import Start
 
 log = logging.getLogger(__name__)
+SPARE_KEPT_S = 15.0  # after a hold: a coordinator that has lost a pipeline comes back for the next one
 
 OnStageLost = Callable[[KeptStage, LayerlineError], None]
 
@@ -62,6 +63,7 @@ class StageKeeper:
         self._tell_holder: OnStageLost | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._spare = Spare(self._spawn)
+        self._spare_timer: Timer | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -85,6 +87,9 @@ class StageKeeper:
     def taken(self, on_lost: OnStageLost) -> None:
         """A coordinator holds the node from now on; `on_lost` is told if the worker of a stage in use is lost."""
         self._tell_holder = on_lost
+        if self._spare_timer:
+            self._spare_timer.cancel()
+            self._spare_timer = None
         for stage in self._stages:
             self._keep(stage)  # from now on, so that what the coordinator has just seen is there when it asks
 
@@ -95,7 +100,14 @@ class StageKeeper:
             for stage in [stage for stage in self._stages if stage.in_use]:
                 await stage.worker.vacate()
                 self._keep(stage)
-            await self._spare.drop()
+        if self._spare.waits:
+            self._spare_timer = self._call_later(SPARE_KEPT_S, self._let_spare_go)
+
+    def _let_spare_go(self) -> None:
+        self._spare_timer = None
+        ending = asyncio.create_task(self._spare.drop())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     async def load(
         self, spec: StageSpec, on_progress: OnProgress, *, instead_of: KeptStage | None = None

@@ -1,7 +1,7 @@
 """Workers that are started before anybody asks for them, so that the stage after a lost one need not wait for that.
 
 Starting Python and importing torch take a second or two, in which the coordinator hears of the loss and plans anew. A
-spare has 150 MB of its own, so there is none unless a stage was lost, and it goes with the hold.
+spare has 150 MB of its own, so there is none unless a stage was lost, and it goes soon after the hold.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ class Spare:
         self._spawn = spawn
         self._devices: tuple[str, ...] = ()
         self._spawning: asyncio.Task[Worker] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is one."""
+        return self._spawning is not None
 
     def prepare(self, devices: Sequence[str]) -> None:
         """Starts a spare for these devices, unless there is one already."""
