@@ -5,7 +5,7 @@ if its model is the one planned (`model_library`) and it fits its devices beside
 **placed** in a plan of a higher epoch than any before. It is **in use** until it is unloaded or the hold ends, and
 **idle** from then on: kept for a while, so that the next coordinator with the same plan adopts it, and ended before
 that if a new stage needs its memory, the longest idle first. A lost worker ends its own stage, and the holder is told
-which and why; a `spare` worker is started at once for what comes after it.
+which and why.
 
 The `model_library` lists the models folder, and has a child process (`index_child`) hash a model once, when somebody
 first asks for its card.

@@ -18,14 +18,12 @@ from layerline.facts import DeviceFacts, LoadedStage
 from layerline.frames import MAX_EPOCH_JUMP
 from layerline.holding import Place
 from layerline.plan import StageSpec
-from node.daemon.stages.kept import CallLater, Epochs, KeptStage, Models, SpawnWorker, Timer, Worker
+from node.daemon.stages.kept import CallLater, Epochs, KeptStage, Models, SpawnWorker, Worker
 from node.daemon.stages.memory import StageBytes, check_memory_fits, device_bytes, fits
 from node.daemon.stages.model_library import OnProgress, OpenedModel
-from node.daemon.stages.spare import Spare
 from node.pipe import Start
 
 log = logging.getLogger(__name__)
-SPARE_KEPT_S = 15.0  # after a hold: a coordinator that has lost a pipeline comes back for the next one
 
 OnStageLost = Callable[[KeptStage, LayerlineError], None]
 
@@ -62,8 +60,6 @@ class StageKeeper:
         self._plan_key = b""  # of the last epoch
         self._tell_holder: OnStageLost | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        self._spare = Spare(self._spawn)
-        self._spare_timer: Timer | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -87,9 +83,6 @@ class StageKeeper:
     def taken(self, on_lost: OnStageLost) -> None:
         """A coordinator holds the node from now on; `on_lost` is told if the worker of a stage in use is lost."""
         self._tell_holder = on_lost
-        if self._spare_timer:
-            self._spare_timer.cancel()
-            self._spare_timer = None
         for stage in self._stages:
             self._keep(stage)  # from now on, so that what the coordinator has just seen is there when it asks
 
@@ -100,14 +93,6 @@ class StageKeeper:
             for stage in [stage for stage in self._stages if stage.in_use]:
                 await stage.worker.vacate()
                 self._keep(stage)
-        if self._spare.waits:
-            self._spare_timer = self._call_later(SPARE_KEPT_S, self._let_spare_go)
-
-    def _let_spare_go(self) -> None:
-        self._spare_timer = None
-        ending = asyncio.create_task(self._spare.drop())
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
 
     async def load(
         self, spec: StageSpec, on_progress: OnProgress, *, instead_of: KeptStage | None = None
@@ -169,7 +154,6 @@ class StageKeeper:
             stage.call_off_timer()
         await self.ending()
         async with self._lock:
-            await self._spare.drop()
             await self._end_all(list(self._stages))
 
     async def ending(self) -> None:
@@ -219,7 +203,7 @@ class StageKeeper:
         return ended
 
     async def _start(self, spec: StageSpec, model: OpenedModel, on_progress: OnProgress) -> KeptStage:
-        worker = await self._spare.take(spec.devices)
+        worker = await self._spawn(spec.devices)
         start = Start(
             spec=spec,
             card_path=str(model.card_path),
@@ -259,5 +243,4 @@ class StageKeeper:
         self._stages.remove(stage)
         stage.call_off_timer()
         if stage.in_use and self._tell_holder:
-            self._spare.prepare(stage.spec.devices)
             self._tell_holder(stage, error)

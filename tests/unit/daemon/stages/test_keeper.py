@@ -292,41 +292,6 @@ async def test_a_lost_worker_is_told_to_the_holder_alone_with_its_stage() -> Non
     assert keeper.loaded == ()
 
 
-async def test_the_successor_of_a_lost_stage_has_its_workers_started_at_once() -> None:
-    workers = FakeWorkers()
-    keeper = make_keeper(workers.spawn)
-    keeper.taken(ignore_loss)
-    await keeper.load(stage_spec(), ignore)
-    workers.spawned[0].die(StageFailedError("killed"))
-    await asyncio.sleep(0)
-    assert [worker.told for worker in workers.spawned] == [["start"], []]
-    await keeper.load(stage_spec(), ignore)
-    assert [worker.told for worker in workers.spawned] == [["start"], ["start"]]
-    await keeper.close()
-    assert [worker.told for worker in workers.spawned] == [["start"], ["start", "stop"]]
-
-
-async def test_a_spare_that_nobody_wants_or_that_dies_is_not_left() -> None:
-    workers = FakeWorkers()
-    timers = FakeTimers()
-    keeper = make_keeper(workers.spawn, timers=timers)
-    keeper.taken(ignore_loss)
-    await keeper.load(stage_spec(), ignore)
-    workers.spawned[0].die(StageFailedError("killed"))
-    await asyncio.sleep(0)
-    workers.spawned[1].die(StageFailedError("killed, too"))
-    await keeper.load(stage_spec(), ignore)
-    assert [worker.told for worker in workers.spawned] == [["start"], ["stop"], ["start"]]
-    workers.spawned[2].die(StageFailedError("killed"))
-    await asyncio.sleep(0)
-    await keeper.released()
-    assert workers.spawned[3].told == []  # the coordinator may come back for its next plan
-    timers.go_off()
-    await keeper.ending()
-    assert workers.spawned[3].told == ["stop"]
-    assert keeper.loaded == ()
-
-
 async def test_an_epoch_that_no_plans_lead_to_is_refused_and_not_kept() -> None:
     epochs = FakeEpochs(epoch=5)
     keeper = make_keeper(FakeWorkers().spawn, epochs=epochs)
