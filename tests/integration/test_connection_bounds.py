@@ -14,6 +14,7 @@ import pytest
 from coordinator.node_client import describe
 from coordinator.node_session import hold
 from layerline.errors import NodeUnreachableError
+from layerline.holding import HoldHello
 from layerline.models.card import ModelCard
 from layerline.rpc.channels import ConnectionBounds, make_server, open_channel
 from layerline.rpc.v1 import node_pb2_grpc
@@ -62,7 +63,7 @@ async def test_a_hold_is_no_connection_that_does_nothing(card: ModelCard, monkey
     lost: list[Exception] = []
     async with (
         bounded_node(card, monkeypatch) as node,
-        hold(node.address, node="a", coordinator="desk", on_lost=lost.append),
+        hold(node.address, node="a", hello=HoldHello.of("desk"), on_lost=lost.append),
     ):
         port = int(node.address.rpartition(":")[2])
         async with idle_connections(port, http2=10, mute=0) as lives:
