@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ import platformdirs
 
 from coordinator.concurrency import all_of
 from coordinator.discovery.members import Member
-from coordinator.node_client import open_model
 from layerline.errors import (
     DeadlineError,
     InternalError,
@@ -35,6 +34,7 @@ from layerline.models.mismatch import describe_mismatch
 from layerline.models.names import composed, listed_name, name_as_listed, path_here
 
 OnProgress = Callable[[str, int, int], None]
+OpenModel = Callable[[str, str, str, Callable[[int, int], None]], Awaitable[ModelCard]]  # `NodeClient.open_model`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,9 +62,14 @@ class _Meaning:
 
 
 async def find_model(
-    reference: str, members: Sequence[Member], on_progress: OnProgress, *, needed: Collection[str] = ()
+    reference: str,
+    members: Sequence[Member],
+    open_model: OpenModel,
+    on_progress: OnProgress,
+    *,
+    needed: Collection[str] = (),
 ) -> FoundModel:
-    """The model that `reference` means, on those of the usable `members` that have it.
+    """The model that `reference` means, on those of the usable `members` that have it, each asked by `open_model`.
 
     A node that answers nonsense, comes no further or is lost meanwhile is left out, with the reason in the notes; if it
     is among the `needed`, by its name or id, its error is raised.
@@ -73,7 +78,7 @@ async def find_model(
     """
     meaning = await _meaning(reference, members, on_progress)
     name = meaning.name
-    answers = await all_of(_card(member, name, on_progress) for member in meaning.members)
+    answers = await all_of(_card(member, name, open_model, on_progress) for member in meaning.members)
     asked = list(zip(meaning.members, answers, strict=True))
     cards = [(member, card) for member, card in asked if isinstance(card, ModelCard)]
     failed = {member.name: error for member, error in asked if not isinstance(error, ModelCard)}
@@ -143,7 +148,9 @@ async def _own_card(path: Path, name: str, on_progress: OnProgress) -> ModelCard
     return await asyncio.to_thread(cache.card, path, name, progressed)
 
 
-async def _card(member: Member, listed: str, on_progress: OnProgress) -> ModelCard | LayerlineError:
+async def _card(
+    member: Member, listed: str, open_model: OpenModel, on_progress: OnProgress
+) -> ModelCard | LayerlineError:
     """The member's card, or what it failed with that is its own matter; what it says of the files is raised."""
     try:
         return await open_model(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Self, TypeVar
@@ -16,7 +17,8 @@ from coordinator.concurrency import ended
 from coordinator.discovery.browser import Browser, NoMdns
 from coordinator.discovery.finder import Finder
 from coordinator.model_service import ModelService, ServiceBounds
-from coordinator.node_client import describe
+from coordinator.node_client import NodeClient
+from coordinator.pipeline import pipeline
 from coordinator.plan_maker import PlanMaker, Tell, untold
 from coordinator.plan_match import does_for, other_model
 from coordinator.settings import CoordinatorSettings
@@ -36,6 +38,7 @@ from layerline.reports import (
     Ready,
 )
 from layerline.requests import Finished, GenerateRequest, Piece
+from layerline.rpc.transport import Transport
 from layerline.stats_report import StatsReport
 from layerline.version import WIRE_VERSION, __version__
 
@@ -53,6 +56,7 @@ class Coordinator:
     def __init__(
         self,
         settings: CoordinatorSettings,
+        transport: Transport,
         *,
         address: str,
         wanted: PlanRequest | None = None,
@@ -63,6 +67,8 @@ class Coordinator:
         self._bounds = bounds or ServiceBounds()
         self._wanted = wanted
         self._address = address
+        self._open_pipeline = functools.partial(pipeline, transport=transport)
+        self._nodes = NodeClient(transport)
         self._hello = HoldHello.of(settings.name)
         self._life = AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()  # that bring a model up
@@ -74,7 +80,7 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as life:
             lookout = await life.enter_async_context(Browser()) if self._settings.mdns else NoMdns(loop.time())
-            self._finder = Finder(lookout, self._settings.nodes, describe, instance=self._hello.instance)
+            self._finder = Finder(lookout, self._settings.nodes, self._nodes.describe, instance=self._hello.instance)
             self._life = life.pop_all()
         return self
 
@@ -176,7 +182,7 @@ class Coordinator:
 
     @property
     def _maker(self) -> PlanMaker:
-        return PlanMaker(self._search)
+        return PlanMaker(self._search, self._nodes.open_model)
 
     @property
     def _search(self) -> Finder:
@@ -237,7 +243,9 @@ class Coordinator:
 
     async def _begun(self, wanted: PlanRequest, tell: Tell) -> ModelService:
         """A new model service, which serves; ended with whoever waits for that."""
-        service = ModelService(wanted, self._maker, hello=self._hello, bounds=self._bounds)
+        service = ModelService(
+            wanted, self._maker, hello=self._hello, bounds=self._bounds, open_pipeline=self._open_pipeline
+        )
         service.begin(tell)
         try:
             await service.stands()

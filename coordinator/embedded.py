@@ -14,6 +14,7 @@ from coordinator.service import CoordinatorService
 from coordinator.settings import CoordinatorSettings
 from layerline.errors import UsageError
 from layerline.rpc.channels import COORDINATOR_OPTIONS, make_server
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2_grpc
 
 STOP_GRACE_S = 0.5
@@ -33,11 +34,12 @@ async def embedded_coordinator(
 ) -> AsyncIterator[Embedded]:
     """The coordinator for the time of the block; whatever it held is released at its end."""
     with _temporary_folder() as folder:
+        transport = Transport()
         address = f"unix:{Path(folder) / 'coordinator.sock'}"
-        async with Coordinator(settings, address=address, bounds=bounds) as coordinator:
+        async with Coordinator(settings, transport, address=address, bounds=bounds) as coordinator:
             server = make_server(options=COORDINATOR_OPTIONS)
             coordinator_pb2_grpc.add_CoordinatorServicer_to_server(CoordinatorService(coordinator), server)
-            server.add_insecure_port(address)
+            transport.listen(server, address)
             await server.start()
             try:
                 yield Embedded(address=address, nodes_are_free=coordinator.nodes_are_free)

@@ -16,7 +16,7 @@ from coordinator.answers import Stopwatch, answer_pieces, read_prompt
 from coordinator.concurrency import ended
 from coordinator.engine import STEP_DEADLINE_S, Engine
 from coordinator.model_life import GiveUp, ModelLife, ModelState, Recovery
-from coordinator.pipeline import OpenPipeline, pipeline
+from coordinator.pipeline import OpenPipeline
 from coordinator.plan_maker import MadePlan, Planner, Tell, untold
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
@@ -67,7 +67,7 @@ class ModelService:
         *,
         hello: HoldHello,
         bounds: ServiceBounds,
-        open_pipeline: OpenPipeline = pipeline,
+        open_pipeline: OpenPipeline,
     ) -> None:
         self.wanted = wanted
         self.plan: Plan | None = None

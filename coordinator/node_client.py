@@ -15,9 +15,9 @@ from layerline.addresses import is_loopback, require_peer_address, split_address
 from layerline.errors import DeadlineError, NodeLostError, NodeUnreachableError, ProtocolError
 from layerline.facts import NodeFacts
 from layerline.models.card import MAX_CARD_BYTES, ModelCard
-from layerline.rpc.channels import open_channel
 from layerline.rpc.convert import from_message
 from layerline.rpc.status import connection_failure, error_from_rpc
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc
 from layerline.version import WIRE_VERSION
 
@@ -26,20 +26,73 @@ OPEN_MODEL_DEADLINE_S = 900.0  # a large file is hashed once, at the speed of it
 NO_GROWTH_DEADLINE_S = 30.0  # how long that may come no further
 
 
-async def describe(address: str) -> NodeFacts:
-    """The facts of the node at `address`; NodeUnreachableError or ProtocolError if there is none."""
-    await _reach(address)
-    async with open_channel(address) as channel:
-        stub = node_pb2_grpc.NodeStub(channel)
-        request = node_pb2.DescribeRequest(wire_version=WIRE_VERSION)
+class NodeClient:
+    """Asks nodes over `transport`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def describe(self, address: str) -> NodeFacts:
+        """The facts of the node at `address`; NodeUnreachableError or ProtocolError if there is none."""
+        await _reach(address)
+        async with self._transport.channel(address) as channel:
+            stub = node_pb2_grpc.NodeStub(channel)
+            request = node_pb2.DescribeRequest(wire_version=WIRE_VERSION)
+            try:
+                facts = from_message(NodeFacts, await stub.Describe(request, timeout=DESCRIBE_DEADLINE_S))
+            except grpc.aio.AioRpcError as failure:
+                error = error_from_rpc(failure, peer=address)
+                if isinstance(error, NodeLostError):
+                    raise NodeUnreachableError(f"{address}: {connection_failure(failure.details())}") from None
+                raise error from None
+        return replace(facts, addresses=tuple(told for told in facts.addresses if _may_be_dialled(told, address)))
+
+    async def open_model(
+        self,
+        address: str,
+        node: str,
+        model: str,
+        on_progress: Callable[[int, int], None],
+        *,
+        no_growth_s: float = NO_GROWTH_DEADLINE_S,
+    ) -> ModelCard:
+        """The card of `model` on a node; `on_progress(done_bytes, total_bytes)` while its files are indexed.
+
+        Raises what the node says of the files (not found, corrupt, unsupported), DeadlineError if it comes no further
+        for `no_growth_s`, and ProtocolError for what is no card; all with the node named.
+        """
+        card = await self._card_bytes(address, node, model, on_progress, no_growth_s)
         try:
-            facts = from_message(NodeFacts, await stub.Describe(request, timeout=DESCRIBE_DEADLINE_S))
-        except grpc.aio.AioRpcError as failure:
-            error = error_from_rpc(failure, peer=address)
-            if isinstance(error, NodeLostError):
-                raise NodeUnreachableError(f"{address}: {connection_failure(failure.details())}") from None
-            raise error from None
-    return replace(facts, addresses=tuple(told for told in facts.addresses if _may_be_dialled(told, address)))
+            return ModelCard.from_bytes(bytes(card))
+        except ValueError as error:
+            raise ProtocolError(f"Node {node} sent a card of model {model} that is {error}.", node=node) from None
+
+    async def _card_bytes(
+        self, address: str, node: str, model: str, on_progress: Callable[[int, int], None], no_growth_s: float
+    ) -> bytearray:
+        card, most_bytes, clock = bytearray(), -1, asyncio.get_running_loop().time
+        async with self._transport.channel(address) as channel:
+            call = node_pb2_grpc.NodeStub(channel).OpenModel(
+                node_pb2.OpenModelRequest(model=model), timeout=OPEN_MODEL_DEADLINE_S
+            )
+            try:
+                async with asyncio.timeout(no_growth_s) as deadline:
+                    async for event in call:
+                        if event.HasField("progress"):
+                            on_progress(event.progress.done_bytes, event.progress.total_bytes)
+                        grown = len(event.card_chunk) > 0 or event.progress.done_bytes > most_bytes
+                        if grown:  # a number that is repeated, or goes up and down, is no progress
+                            most_bytes = max(most_bytes, event.progress.done_bytes)
+                            deadline.reschedule(clock() + no_growth_s)
+                        card += event.card_chunk
+                        if len(card) > MAX_CARD_BYTES:
+                            raise ProtocolError(f"The card of model {model} on node {node} is too large.", node=node)
+            except TimeoutError:
+                message = f"Node {node} came no further with the files of model {model} for {no_growth_s:g} s."
+                raise DeadlineError(message, node=node, remedy="Look at its log and its disk.") from None
+            except grpc.aio.AioRpcError as failure:
+                raise error_from_rpc(failure, peer=f"node {node} at {address}", node=node) from None
+        return card
 
 
 async def _reach(address: str) -> None:
@@ -68,51 +121,3 @@ def _is_here(address: str) -> bool:
         return is_loopback(host)
     except ValueError:
         return host == "localhost"
-
-
-async def open_model(
-    address: str,
-    node: str,
-    model: str,
-    on_progress: Callable[[int, int], None],
-    *,
-    no_growth_s: float = NO_GROWTH_DEADLINE_S,
-) -> ModelCard:
-    """The card of `model` on a node; `on_progress(done_bytes, total_bytes)` while its files are indexed.
-
-    Raises what the node says of the files (not found, corrupt, unsupported), DeadlineError if it comes no further for
-    `no_growth_s`, and ProtocolError for what is no card; all with the node named.
-    """
-    card = await _card_bytes(address, node, model, on_progress, no_growth_s)
-    try:
-        return ModelCard.from_bytes(bytes(card))
-    except ValueError as error:
-        raise ProtocolError(f"Node {node} sent a card of model {model} that is {error}.", node=node) from None
-
-
-async def _card_bytes(
-    address: str, node: str, model: str, on_progress: Callable[[int, int], None], no_growth_s: float
-) -> bytearray:
-    card, most_bytes, clock = bytearray(), -1, asyncio.get_running_loop().time
-    async with open_channel(address) as channel:
-        call = node_pb2_grpc.NodeStub(channel).OpenModel(
-            node_pb2.OpenModelRequest(model=model), timeout=OPEN_MODEL_DEADLINE_S
-        )
-        try:
-            async with asyncio.timeout(no_growth_s) as deadline:
-                async for event in call:
-                    if event.HasField("progress"):
-                        on_progress(event.progress.done_bytes, event.progress.total_bytes)
-                    grown = len(event.card_chunk) > 0 or event.progress.done_bytes > most_bytes
-                    if grown:  # a number that is repeated, or goes up and down, is no progress
-                        most_bytes = max(most_bytes, event.progress.done_bytes)
-                        deadline.reschedule(clock() + no_growth_s)
-                    card += event.card_chunk
-                    if len(card) > MAX_CARD_BYTES:
-                        raise ProtocolError(f"The card of model {model} on node {node} is too large.", node=node)
-        except TimeoutError:
-            message = f"Node {node} came no further with the files of model {model} for {no_growth_s:g} s."
-            raise DeadlineError(message, node=node, remedy="Look at its log and its disk.") from None
-        except grpc.aio.AioRpcError as failure:
-            raise error_from_rpc(failure, peer=f"node {node} at {address}", node=node) from None
-    return card

@@ -44,9 +44,9 @@ from layerline.holding import (
     WorkerLost,
 )
 from layerline.plan import StageSpec
-from layerline.rpc.channels import open_channel
 from layerline.rpc.convert import from_union, to_union
 from layerline.rpc.status import call_failure
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc
 
 WELCOME_DEADLINE_S = 6.0
@@ -215,9 +215,11 @@ class NodeSession:
 
 
 @asynccontextmanager
-async def hold(address: str, *, node: str, hello: HoldHello, on_lost: OnLost) -> AsyncIterator[NodeSession]:
+async def hold(
+    transport: Transport, address: str, *, node: str, hello: HoldHello, on_lost: OnLost
+) -> AsyncIterator[NodeSession]:
     """Holds the node at `address` for the time of the block; NodeHeldError if another coordinator does."""
-    async with open_channel(address) as channel:
+    async with transport.channel(address) as channel:
         call: HoldCall = node_pb2_grpc.NodeStub(channel).Hold()
         try:
             welcome = await _greet(call, node, address, hello)

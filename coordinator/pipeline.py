@@ -24,6 +24,7 @@ from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP, PLAN_KEY_BYTES, Hello
 from layerline.holding import HoldHello, Loaded, Peer, Place
 from layerline.plan import PipelinePlan
 from layerline.rpc.links import FrameSender, ResultReceiver
+from layerline.rpc.transport import Transport
 from layerline.version import WIRE_VERSION
 
 END_SILENT_DEADLINE_S = 1.0  # the node goes on with it by itself
@@ -32,7 +33,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 class OpenPipeline(Protocol):
-    """What builds pipelines: `pipeline`, or one in memory."""
+    """What builds pipelines: `pipeline` over one transport, or one in memory."""
 
     def __call__(
         self,
@@ -51,6 +52,7 @@ async def pipeline(
     planned: PipelinePlan,
     addresses: Mapping[str, Sequence[str]],
     *,
+    transport: Transport,
     hello: HoldHello,
     verdict: Verdict,
     on_progress: OnProgress,
@@ -62,7 +64,9 @@ async def pipeline(
     verdict if the stages do not come together.
     """
     async with AsyncExitStack() as held:
-        building = _built(held, planned, addresses, hello=hello, verdict=verdict, on_progress=on_progress)
+        building = _built(
+            held, planned, addresses, transport=transport, hello=hello, verdict=verdict, on_progress=on_progress
+        )
         try:
             built = await verdict.unless_broken(building)
         except LayerlineError:  # a neighbour that cannot be reached may be about to say why
@@ -75,12 +79,15 @@ async def _built(
     planned: PipelinePlan,
     addresses: Mapping[str, Sequence[str]],
     *,
+    transport: Transport,
     hello: HoldHello,
     verdict: Verdict,
     on_progress: OnProgress,
 ) -> tuple[PipelinePlan, Ring]:
     sessions = await all_of(
-        held.enter_async_context(hold(addresses[stage.node_id][0], node=stage.node, hello=hello, on_lost=verdict.hear))
+        held.enter_async_context(
+            hold(transport, addresses[stage.node_id][0], node=stage.node, hello=hello, on_lost=verdict.hear)
+        )
         for stage in planned.stages
     )
     held.push_async_callback(_end_silent_workers, sessions, verdict)
@@ -92,7 +99,7 @@ async def _built(
     ]
     places = _places(bound.epoch, peers)
     await _bind_backwards(sessions, places)
-    return bound, await _dial(held, bound, peers, places, hello.coordinator, verdict)
+    return bound, await _dial(held, transport, bound, peers, places, hello.coordinator, verdict)
 
 
 async def _end_silent_workers(sessions: Sequence[NodeSession], verdict: Verdict) -> None:
@@ -143,6 +150,7 @@ async def _bind_backwards(sessions: Sequence[NodeSession], places: Sequence[Plac
 
 async def _dial(
     held: AsyncExitStack,
+    transport: Transport,
     pipeline: PipelinePlan,
     peers: Sequence[Peer],
     places: Sequence[Place],
@@ -160,9 +168,11 @@ async def _dial(
         )
 
     first, last = peers[0], peers[-1]
-    results = await ResultReceiver.dial(last.addresses, hello(places[-1]), node=last.name)
+    results = await ResultReceiver.dial(transport, last.addresses, hello(places[-1]), node=last.name)
     held.push_async_callback(results.close)
-    frames = await FrameSender.dial(first.addresses, hello(places[0]), node=first.name, on_broken=verdict.hear)
+    frames = await FrameSender.dial(
+        transport, first.addresses, hello(places[0]), node=first.name, on_broken=verdict.hear
+    )
     held.push_async_callback(frames.close)
     nodes = tuple(peer.name for peer in peers)
     return Ring(epoch=pipeline.epoch, frames=frames, results=results, nodes=nodes)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from coordinator.catalogue import FoundModel, OnProgress, find_model, is_one_of
+from coordinator.catalogue import FoundModel, OnProgress, OpenModel, find_model, is_one_of
 from coordinator.discovery.finder import Enough, Finder
 from coordinator.discovery.members import Member, unusable_notes
 from coordinator.planning.adoption import adopt
@@ -53,10 +53,11 @@ class Planner(Protocol):
 
 
 class PlanMaker:
-    """Makes plans from the nodes that `search` finds."""
+    """Makes plans from the nodes that `search` finds, of the cards that `open_model` has from them."""
 
-    def __init__(self, search: Finder) -> None:
+    def __init__(self, search: Finder, open_model: OpenModel) -> None:
         self._search = search
+        self._open_model = open_model
 
     async def plan(self, request: PlanRequest, tell: Tell) -> MadePlan:
         """The plan for `request` and the nodes there are now; raises why there is none."""
@@ -128,14 +129,13 @@ class PlanMaker:
 
     async def _in_memory(self, request: PlanRequest, tell: Tell, *, wait_for_starting: bool) -> _InMemory:
         """The nodes that have all of the model in memory, as soon as they have answered; else all nodes there are."""
-        model, needed = request.model, _named(request)
         members = await self._members(
             tell, wait_for_starting=wait_for_starting, enough=lambda found: bool(_loaded(found, request))
         )
         loaded = _loaded(members, request)
         if not loaded:
             return _InMemory(members=members, found=None)
-        card = (await find_model(model, loaded, _indexing(tell), needed=needed)).card
+        card = (await self._found_on(loaded, request, tell)).card
         if not _is_whole(loaded, card):
             members = await self._members(
                 tell,
@@ -145,7 +145,7 @@ class PlanMaker:
         loaded = _loaded(members, request)
         if not _is_whole(loaded, card):
             return _InMemory(members=members, found=None)
-        return _InMemory(members=loaded, found=await find_model(model, loaded, _indexing(tell), needed=needed))
+        return _InMemory(members=loaded, found=await self._found_on(loaded, request, tell))
 
     async def _members(
         self, tell: Tell, *, wait_for_starting: bool = True, enough: Enough = lambda _: False
@@ -160,7 +160,10 @@ class PlanMaker:
         usable = [member for member in members if not member.unusable]
         if not usable:
             raise self._nobody(members)
-        return await find_model(request.model, usable, _indexing(tell), needed=_named(request))
+        return await self._found_on(usable, request, tell)
+
+    async def _found_on(self, usable: Sequence[Member], request: PlanRequest, tell: Tell) -> FoundModel:
+        return await find_model(request.model, usable, self._open_model, _indexing(tell), needed=_named(request))
 
     def _nobody(self, members: Sequence[Member]) -> LayerlineError:
         error = self._search.nothing_found(members)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -22,6 +23,7 @@ from layerline.mdns import CoordinatorAdvert
 from layerline.plan import PlanRequest
 from layerline.reports import Announcement, Planned, PlanReport, PrepareEvent, Ready
 from layerline.rpc.channels import COORDINATOR_OPTIONS, make_server
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2_grpc
 from layerline.version import WIRE_VERSION
 
@@ -48,10 +50,11 @@ def run_coordinator(settings: CoordinatorSettings, request: PlanRequest, host: s
 async def _run(
     settings: CoordinatorSettings, request: PlanRequest, host: str, port: int, last_resort: LastResort
 ) -> None:
+    transport = Transport()
     server = make_server(options=COORDINATOR_OPTIONS)
-    listening = listen(server, host, [port])
+    listening = listen(functools.partial(transport.listen, server), host, [port])
     address = next(iter(listening.addresses()), listening.told_address)
-    async with Coordinator(settings, address=address, wanted=request) as coordinator:
+    async with Coordinator(settings, transport, address=address, wanted=request) as coordinator:
         coordinator_pb2_grpc.add_CoordinatorServicer_to_server(CoordinatorService(coordinator), server)
         await server.start()
         log.info("Coordinator %s listens on %s.", settings.name, ", ".join(listening.addresses()))

@@ -20,7 +20,8 @@ from layerline.plan import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
 from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
-from layerline.rpc.channels import open_client_channel
+from layerline.rpc.channels import CLIENT_OPTIONS
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2_grpc
 from layerline.stats_report import StatsReport
 
@@ -120,6 +121,7 @@ class AsyncClient:
 
     def __init__(self, address: str | Sequence[str] | None = None) -> None:
         self._addresses = calls.checked_addresses(address)
+        self._transport = Transport()
         self._lock = asyncio.Lock()
         self._connection: _Connection | None = None
         self._closed = False
@@ -233,7 +235,7 @@ class AsyncClient:
         async with self._lock:
             if self._connection is None:
                 addresses = self._addresses or await _find_addresses()
-                self._connection = await _connect(addresses)
+                self._connection = await _connect(self._transport, addresses)
             return self._connection
 
 
@@ -249,13 +251,13 @@ async def _find_addresses() -> tuple[str, ...]:
     return (await find_coordinator(calls.SEARCH_TIMEOUT_S)).addresses
 
 
-async def _connect(addresses: Sequence[str]) -> _Connection:
+async def _connect(transport: Transport, addresses: Sequence[str]) -> _Connection:
     """A connection to the first address that answers, tried one after the other until the deadline."""
     clock = asyncio.get_running_loop().time
     deadline_s = clock() + calls.CONNECT_TIMEOUT_S
     silences: list[NoCoordinatorError] = []
     for address in addresses:
-        channel = open_client_channel(address)
+        channel = transport.channel(address, CLIENT_OPTIONS)
         try:
             return await _greet(channel, address, max(0.0, deadline_s - clock()))
         except NoCoordinatorError as silence:

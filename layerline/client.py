@@ -22,7 +22,7 @@ from layerline.plan import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
 from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
-from layerline.rpc.channels import open_blocking_channel
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2_grpc
 from layerline.stats_report import StatsReport
 
@@ -106,6 +106,7 @@ class Client:
 
     def __init__(self, address: str | Sequence[str] | None = None) -> None:
         self._addresses = calls.checked_addresses(address)
+        self._transport = Transport()
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
         self._closed = False
@@ -225,7 +226,7 @@ class Client:
             calls.require_open(self._closed)
             if self._connection is None:
                 addresses = self._addresses or _find_addresses()
-                self._connection = _connect(addresses)
+                self._connection = _connect(self._transport, addresses)
             return self._connection
 
 
@@ -237,12 +238,12 @@ def _find_addresses() -> tuple[str, ...]:
         return thread.submit(asyncio.run, find_coordinator(calls.SEARCH_TIMEOUT_S)).result().addresses
 
 
-def _connect(addresses: Sequence[str]) -> _Connection:
+def _connect(transport: Transport, addresses: Sequence[str]) -> _Connection:
     """A connection to the first address that answers, tried one after the other until the deadline."""
     deadline_s = time.monotonic() + calls.CONNECT_TIMEOUT_S
     silences: list[NoCoordinatorError] = []
     for address in addresses:
-        channel = open_blocking_channel(address)
+        channel = transport.blocking_channel(address)
         try:
             return _greet(channel, address, max(0.0, deadline_s - time.monotonic()))
         except NoCoordinatorError as silence:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-
-import grpc.aio
 
 from layerline.addresses import MAX_ADDRESSES, join_address
 from layerline.errors import PortInUseError, UsageError
 from layerline.interfaces import InterfaceAddress, advertised_hosts, usable_addresses
 
 ANY_IPV4 = "0.0.0.0"  # noqa: S104 - layerline is there for the whole network unless --host says otherwise
+Bind = Callable[[str], int]  # host:port to the port that was bound; RuntimeError if none was
 WILDCARD_HOSTS = ("::", ANY_IPV4)
 
 
@@ -47,8 +46,8 @@ class Listening:
         return tuple(join_address(host, self.port) for host in advertised_hosts(found)[:MAX_ADDRESSES])
 
 
-def listen(server: grpc.aio.Server, host: str, ports: Sequence[int]) -> Listening:
-    """Binds `server` to `host` (empty for every interface) and the first of `ports` that is free.
+def listen(bind: Bind, host: str, ports: Sequence[int]) -> Listening:
+    """Has `bind` bind a server to `host` (empty for every interface) and the first of `ports` that is free.
 
     Raises PortInUseError, or UsageError for a host that is not this machine's.
     """
@@ -57,7 +56,7 @@ def listen(server: grpc.aio.Server, host: str, ports: Sequence[int]) -> Listenin
         for listen_host in hosts:
             failure = _failure_to_bind(listen_host, candidate)
             if failure is None:
-                return _bind(server, listen_host, candidate)
+                return _bound(bind, listen_host, candidate)
             if failure == errno.EADDRINUSE:
                 break
             if listen_host == hosts[-1]:
@@ -65,9 +64,9 @@ def listen(server: grpc.aio.Server, host: str, ports: Sequence[int]) -> Listenin
     raise _in_use(hosts[0], ports)
 
 
-def _bind(server: grpc.aio.Server, host: str, port: int) -> Listening:
+def _bound(bind: Bind, host: str, port: int) -> Listening:
     try:
-        bound = server.add_insecure_port(join_address(host, port))
+        bound = bind(join_address(host, port))
     except RuntimeError:  # another process was faster
         raise _in_use(host, (port,)) from None
     return Listening(host=host, port=bound)

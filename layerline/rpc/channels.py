@@ -1,4 +1,4 @@
-"""The one place for channel options, each with its reason, and for making channels and servers.
+"""The one place for the options of channels and servers, each with its reason, and for making servers.
 
 Liveness rests on the keepalive triple: a peer that is frozen or unplugged is noticed after at most
 KEEPALIVE_TIME_MS and the timeout, a killed one at once. The third of the triple, `grpc.http2.ping_timeout_ms`, is
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import grpc
 import grpc.aio
 
 from layerline.hosting.descriptors import most_connections
@@ -62,21 +61,6 @@ CLIENT_OPTIONS: Options = [*_both_sides(CLIENT_KEEPALIVE_TIMEOUT_MS), *_DIALLING
 COORDINATOR_OPTIONS: Options = [*_both_sides(CLIENT_KEEPALIVE_TIMEOUT_MS), *_LISTENING]
 PIPELINE_OPTIONS: Options = [*_both_sides(KEEPALIVE_TIMEOUT_MS), *_DIALLING]
 NODE_OPTIONS: Options = [*_both_sides(KEEPALIVE_TIMEOUT_MS), *_LISTENING]
-
-
-def open_client_channel(address: str) -> grpc.aio.Channel:
-    """A client's channel to a coordinator at `address` (host:port, [v6]:port or unix:path)."""
-    return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
-
-
-def open_blocking_channel(address: str) -> grpc.Channel:
-    """The same for the blocking client."""
-    return grpc.insecure_channel(address, options=CLIENT_OPTIONS)
-
-
-def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel to a node's daemon or worker at `address`; it connects on its first call."""
-    return grpc.aio.insecure_channel(address, options=PIPELINE_OPTIONS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,9 +19,10 @@ from layerline.errors import DeadlineError, LayerlineError, NodeLostError, NodeU
 from layerline.frames import Frame, Hello, StepResult
 from layerline.interfaces import scoped_here
 from layerline.racing import race
-from layerline.rpc.channels import MAX_MESSAGE_BYTES, open_channel
+from layerline.rpc.channels import MAX_MESSAGE_BYTES
 from layerline.rpc.convert_frames import frame_to_message, hello_to_message, result_from_message
 from layerline.rpc.status import call_failure, connection_failure, error_from_detail, error_from_rpc, has_detail
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
 
 DIAL_DEADLINE_S = 4.0  # for one address to accept a connection, and again for the greeting
@@ -44,7 +45,9 @@ class FrameSender:
         self._watcher: asyncio.Task[LayerlineError] | None = None
 
     @classmethod
-    async def dial(cls, addresses: Sequence[str], hello: Hello, *, node: str, on_broken: OnBroken) -> FrameSender:
+    async def dial(
+        cls, transport: Transport, addresses: Sequence[str], hello: Hello, *, node: str, on_broken: OnBroken
+    ) -> FrameSender:
         """A link to the stage of `node`, on the first of `addresses` that accepts the hello.
 
         `on_broken` is called once if the link breaks other than by `close`. Raises the stage's own refusal,
@@ -52,7 +55,7 @@ class FrameSender:
         """
 
         async def open_link(address: str) -> FrameSender:
-            channel = open_channel(address)
+            channel = transport.channel(address)
             try:
                 call: ForwardCall = ring_pb2_grpc.RingStub(channel).Forward()
                 await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello)))
@@ -120,11 +123,11 @@ class ResultReceiver:
         self._call = call
 
     @classmethod
-    async def dial(cls, addresses: Sequence[str], hello: Hello, *, node: str) -> ResultReceiver:
+    async def dial(cls, transport: Transport, addresses: Sequence[str], hello: Hello, *, node: str) -> ResultReceiver:
         """A link from the last stage; raises as `FrameSender.dial` does."""
 
         async def open_link(address: str) -> ResultReceiver:
-            channel = open_channel(address)
+            channel = transport.channel(address)
             try:
                 call: ResultsCall = ring_pb2_grpc.RingStub(channel).Results(hello_to_message(hello))
                 if await call.read() is grpc.aio.EOF:  # an empty result says that the hello was accepted

@@ -6,6 +6,7 @@ A node that is told to end tells its coordinator, stops its worker and leaves th
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import shutil
@@ -21,8 +22,9 @@ from layerline.errors import LayerlineError, PortInUseError, UsageError
 from layerline.hosting.adverts import advertise, look_interval, sockets_for
 from layerline.hosting.descriptors import raise_descriptor_limit
 from layerline.hosting.end_signals import LastResort, told_by_signals
-from layerline.hosting.ports import ANY_IPV4, Listening, listen
+from layerline.hosting.ports import ANY_IPV4, Bind, Listening, listen
 from layerline.rpc.channels import make_server
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2_grpc
 from node.daemon.child import python_module
 from node.daemon.description import Description
@@ -82,7 +84,7 @@ async def _run(settings: NodeSettings, worker_command: tuple[str, ...], last_res
         )
         check_memory(settings.memory_bytes, watch.readings())
         server = make_server()
-        listening = _listen(server, settings)
+        listening = _listen(functools.partial(Transport().listen, server), settings)
         identity = held.enter_context(held_identity(settings.state, settings.name, listening.told_address))
         cards = held.enter_context(_empty_folder(identity.folder / "cards"))
         parts = _assemble(settings, worker_command, watch, identity, listening, cards)
@@ -124,9 +126,9 @@ def _assemble(
     return _Parts(library=library, keeper=keeper, admission=admission, description=description)
 
 
-def _listen(server: grpc.aio.Server, settings: NodeSettings) -> Listening:
+def _listen(bind: Bind, settings: NodeSettings) -> Listening:
     try:
-        return listen(server, settings.host, _ports(settings))
+        return listen(bind, settings.host, _ports(settings))
     except PortInUseError:
         # If the very same node has the port, that is the better explanation.
         wanted = Listening(host=settings.host or ANY_IPV4, port=settings.port or DEFAULT_PORT)

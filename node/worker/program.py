@@ -17,6 +17,7 @@ from layerline.errors import LayerlineError, ProtocolError
 from layerline.holding import Place
 from layerline.printable import log_to_standard_error
 from layerline.rpc.channels import make_server
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2_grpc
 from node import pipe
 from node.model.admission import check_frame
@@ -77,11 +78,12 @@ async def _lead(channel: DaemonPipe, start: pipe.Start, load: LoadPart, deadline
         part = _with_the_others(rank, start, ProcessEnd(channel)) if rank.lines else rank.part
         compute = held.enter_context(awaited(part, start.spec.devices[0]))
         check_threads(start.node)  # again, now that the weights have their memory
-        service = RingService(compute, node=start.node, model_digest=start.spec.digest)
+        transport = Transport()
+        service = RingService(compute, transport, node=start.node, model_digest=start.spec.digest)
         server = make_server()
         # The generated class knows only handlers that yield, gRPC also those that write to their context.
         ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", service), server)
-        port = server.add_insecure_port(f"{start.host}:0")
+        port = transport.listen(server, f"{start.host}:0")
         await server.start()
         channel.write(rank.started(port))
         while True:

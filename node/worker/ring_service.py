@@ -28,6 +28,7 @@ from layerline.rpc.callers import Callers
 from layerline.rpc.convert_frames import frame_from_message, hello_from_message, result_to_message
 from layerline.rpc.links import FrameSender
 from layerline.rpc.status import detail_from_error, unary_handler
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2
 from layerline.rpc.writing import write_whole
 from layerline.version import WIRE_VERSION
@@ -115,8 +116,9 @@ class Seat:
 class RingService:
     """The service, and the one seat it has at a time. Its handlers read and write through the call's context."""
 
-    def __init__(self, compute: StageCompute, *, node: str, model_digest: str) -> None:
+    def __init__(self, compute: StageCompute, transport: Transport, *, node: str, model_digest: str) -> None:
         self._compute = compute
+        self._transport = transport
         self._node = node
         self._model_digest = model_digest
         self._seat: Seat | None = None
@@ -155,6 +157,7 @@ class RingService:
             sender=self._node,
         )
         return await FrameSender.dial(
+            self._transport,
             place.next.addresses,
             hello,
             node=place.next.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,12 @@ def test_the_import_contracts_hold() -> None:
 def test_every_file_says_what_it_owns_and_is_short_or_says_why_not() -> None:
     wrong = {str(path.relative_to(ROOT)): fault for path in sorted(source_files()) if (fault := _fault(path))}
     assert wrong == {}
+
+
+def test_only_the_transport_opens_channels_and_ports() -> None:
+    opening = re.compile(r"(in)?secure_(channel|port)\b")
+    where = {str(path.relative_to(ROOT)) for path in source_files() if opening.search(path.read_text())}
+    assert where == {"layerline/rpc/transport.py"}
 
 
 def _fault(path: Path) -> str:

@@ -39,6 +39,7 @@ from layerline.requests import Finished, GenerateRequest, Piece, StageSummary, T
 from layerline.rpc.channels import COORDINATOR_OPTIONS
 from layerline.rpc.convert import from_message, to_message, to_union
 from layerline.rpc.status import DETAIL_KEY, detail_from_error, status_of
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc
 from layerline.stats_report import StatsReport
 from layerline.version import WIRE_VERSION, __version__
@@ -237,7 +238,7 @@ def serving(fake: FakeCoordinator) -> Iterator[str]:
     with ThreadPoolExecutor(8, "fake-coordinator") as threads:
         server = grpc.server(threads, options=COORDINATOR_OPTIONS)
         coordinator_pb2_grpc.add_CoordinatorServicer_to_server(_Service(fake), server)
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = Transport().listen(server, "127.0.0.1:0")
         server.start()
         try:
             yield f"127.0.0.1:{port}"

@@ -16,6 +16,7 @@ from layerline.option import options_of
 from layerline.plan import ManualStage, PlanRequest
 from layerline.reports import PlanReport, PrepareEvent, Ready
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.rpc.transport import Transport
 from layerline.sampling import SamplingOptions
 from tests.fakes.node_service import FakeNode, nodes_of
 
@@ -34,7 +35,7 @@ async def coordinator_of(
 ) -> AsyncIterator[Coordinator]:
     """A coordinator for these nodes, which must be free again soon after it."""
     async with asyncio.timeout(DEADLINE_S):
-        async with Coordinator(settings_for(nodes, name), address="here:1", bounds=bounds) as coordinator:
+        async with Coordinator(settings_for(nodes, name), Transport(), address="here:1", bounds=bounds) as coordinator:
             yield coordinator
         await asyncio.gather(*(node.freed() for node in nodes))
 

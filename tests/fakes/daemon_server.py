@@ -10,6 +10,7 @@ from typing import cast
 
 from layerline.facts import NodeFacts
 from layerline.rpc.channels import make_server
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2_grpc
 from layerline.version import WIRE_VERSION, __version__
 from node.daemon.hold.admission import HoldAdmission
@@ -54,7 +55,7 @@ async def served_node(folder: Path, mode: str = "good", *, computes: bool = Fals
     server = make_server()
     service = cast("node_pb2_grpc.NodeServicer", NodeService(describe, library, admission))
     node_pb2_grpc.add_NodeServicer_to_server(service, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = Transport().listen(server, "127.0.0.1:0")
     await server.start()
     try:
         yield ServedNode(address=f"127.0.0.1:{port}", keeper=keeper, admission=admission)

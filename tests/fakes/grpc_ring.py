@@ -12,6 +12,7 @@ from layerline.frames import Hello
 from layerline.holding import Peer, Place
 from layerline.rpc.channels import make_server
 from layerline.rpc.links import FrameSender, ResultReceiver
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2_grpc
 from layerline.version import WIRE_VERSION
 from node.worker.ring_service import RingService
@@ -25,10 +26,10 @@ PLAN_KEY = b"k" * 16
 @asynccontextmanager
 async def served(stage: RankCompute, node: str) -> AsyncIterator[tuple[RingService, str]]:
     """A worker's service around `stage`, and its address."""
-    service = RingService(OnLoop(stage), node=node, model_digest=DIGEST)
+    service = RingService(OnLoop(stage), Transport(), node=node, model_digest=DIGEST)
     server = make_server()
     ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", service), server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = Transport().listen(server, "127.0.0.1:0")
     await server.start()
     try:
         yield service, f"127.0.0.1:{port}"
@@ -79,8 +80,8 @@ async def dialled(addresses: Sequence[str], on_broken: Callable[[LayerlineError]
     """The coordinator's ends of the ring through the stages at `addresses`, which have their places."""
     async with AsyncExitStack() as stack:
         last = len(addresses) - 1
-        results = await ResultReceiver.dial([addresses[last]], hello(last), node=f"n{last}")
+        results = await ResultReceiver.dial(Transport(), [addresses[last]], hello(last), node=f"n{last}")
         stack.push_async_callback(results.close)
-        frames = await FrameSender.dial([addresses[0]], hello(0), node="n0", on_broken=on_broken)
+        frames = await FrameSender.dial(Transport(), [addresses[0]], hello(0), node="n0", on_broken=on_broken)
         stack.push_async_callback(frames.close)
         yield Ring(epoch=EPOCH, frames=frames, results=results, nodes=tuple(f"n{n}" for n in range(len(addresses))))

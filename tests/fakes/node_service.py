@@ -24,6 +24,7 @@ from layerline.models.index import index_model
 from layerline.rpc.channels import make_server
 from layerline.rpc.convert import from_union, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc, ring_pb2_grpc
 from layerline.version import WIRE_VERSION, __version__
 from node.daemon.hold.admission import HoldAdmission
@@ -82,12 +83,12 @@ class FakeWorker:
         on_progress(2, 2)
         last = start.spec.last_layer == self._node.card.spec.layers - 1
         self._ring = RingService(
-            OnLoop(CountingStage(self._node, last=last)), node=start.node, model_digest=start.spec.digest
+            OnLoop(CountingStage(self._node, last=last)), Transport(), node=start.node, model_digest=start.spec.digest
         )
         self._server = make_server()
         # The generated class knows only handlers that yield, gRPC also those that write to their context.
         ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", self._ring), self._server)
-        port = self._server.add_insecure_port("127.0.0.1:0")
+        port = Transport().listen(self._server, "127.0.0.1:0")
         await self._server.start()
         await self._node.reach("loaded")
         return Started(port=port, weights_bytes=1000, kv_bytes=500)
@@ -152,7 +153,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         """Answers on a port from now on."""
         self._server = make_server()
         node_pb2_grpc.add_NodeServicer_to_server(self, self._server)
-        self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
+        self.address = f"127.0.0.1:{Transport().listen(self._server, f'127.0.0.1:{port}')}"
         await self._server.start()
 
     async def die(self) -> None:

@@ -17,6 +17,7 @@ from layerline.holding import Place
 from layerline.models.card import ModelCard
 from layerline.plan import StageSpec
 from layerline.rpc.links import FrameSender, ResultReceiver
+from layerline.rpc.transport import Transport
 from layerline.version import WIRE_VERSION
 from node.daemon.child import python_module
 from node.daemon.stages.kept import KeptStage, OnLost
@@ -72,8 +73,8 @@ async def ring_through(port: int, place: Place, digest: str) -> AsyncIterator[Ri
         sender="test",
     )
     address = f"127.0.0.1:{port}"
-    results = await ResultReceiver.dial([address], greeting, node="kitchen")
-    frames = await FrameSender.dial([address], greeting, node="kitchen", on_broken=lambda _: None)
+    results = await ResultReceiver.dial(Transport(), [address], greeting, node="kitchen")
+    frames = await FrameSender.dial(Transport(), [address], greeting, node="kitchen", on_broken=lambda _: None)
     try:
         yield RingEnds(place.epoch, frames, results)
     finally:

@@ -18,6 +18,7 @@ from layerline.errors import (
 from layerline.frames import Frame, PageRun, Sampling, Span, TensorBytes
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.status import call_failure
+from layerline.rpc.transport import Transport
 from node.worker.ring_service import RingService
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.grpc_ring import EPOCH, hello, place, served
@@ -60,9 +61,9 @@ async def both_ends(address: str) -> AsyncIterator[tuple[FrameSender, ResultRece
     """The coordinator's links to a stage that is the only one."""
     async with AsyncExitStack() as stack:
         broken = Broken()
-        results = await ResultReceiver.dial([address], hello(0), node="n0")
+        results = await ResultReceiver.dial(Transport(), [address], hello(0), node="n0")
         stack.push_async_callback(results.close)
-        frames = await FrameSender.dial([address], hello(0), node="n0", on_broken=broken.hear)
+        frames = await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=broken.hear)
         stack.push_async_callback(frames.close)
         yield frames, results, broken
 

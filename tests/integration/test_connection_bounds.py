@@ -11,12 +11,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from coordinator.node_client import describe
+from coordinator.node_client import NodeClient
 from coordinator.node_session import hold
 from layerline.errors import NodeUnreachableError
 from layerline.holding import HoldHello
 from layerline.models.card import ModelCard
-from layerline.rpc.channels import ConnectionBounds, make_server, open_channel
+from layerline.rpc.channels import ConnectionBounds, make_server
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2_grpc
 from node.daemon.hold.admission import MAX_UNKNOWN_OF_ONE
 from tests.fakes.idle_connections import idle_connections
@@ -42,7 +43,7 @@ async def until_described(address: str) -> None:
     """Asks until the node answers."""
     while True:
         try:
-            await describe(address)
+            await NodeClient(Transport()).describe(address)
         except NodeUnreachableError:
             continue
         return
@@ -63,7 +64,7 @@ async def test_a_hold_is_no_connection_that_does_nothing(card: ModelCard, monkey
     lost: list[Exception] = []
     async with (
         bounded_node(card, monkeypatch) as node,
-        hold(node.address, node="a", hello=HoldHello.of("desk"), on_lost=lost.append),
+        hold(Transport(), node.address, node="a", hello=HoldHello.of("desk"), on_lost=lost.append),
     ):
         port = int(node.address.rpartition(":")[2])
         async with idle_connections(port, http2=10, mute=0) as lives:
@@ -78,13 +79,13 @@ async def test_holds_that_never_say_who_they_are_take_no_place_from_others(card:
     await node.serve()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(node.die)
-        channel = await stack.enter_async_context(open_channel(node.address))
+        channel = await stack.enter_async_context(Transport().channel(node.address))
         silent: list[Any] = [node_pb2_grpc.NodeStub(channel).Hold() for _ in range(200)]
         waiting = {asyncio.create_task(call.code()) for call in silent}
         while len(waiting) > MAX_UNKNOWN_OF_ONE:
             ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             assert {task.result() for task in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
-        assert (await describe(node.address)).name == "a"
+        assert (await NodeClient(Transport()).describe(node.address)).name == "a"
         for call in silent:
             call.cancel()
         await asyncio.gather(*waiting)

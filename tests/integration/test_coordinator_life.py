@@ -21,6 +21,7 @@ from layerline.errors import (
 from layerline.models.card import ModelCard
 from layerline.plan import ManualStage, PlanRequest
 from layerline.reports import Announcement, NodeProgress, Planned, Ready
+from layerline.rpc.transport import Transport
 from tests.fakes.coordinators import answer, events_of, prepared, settings_for, split, two_nodes
 from tests.fakes.model_files import TinyModel
 from tests.fakes.node_service import MODEL, nodes_of, tiny_card
@@ -159,7 +160,7 @@ async def test_a_plan_by_hand_that_cannot_be(card: ModelCard) -> None:
 async def test_nobody_to_ask(card: ModelCard) -> None:
     async with nodes_of(card, "a") as nodes:
         settings = settings_for(nodes)
-    async with Coordinator(settings, address="here:1") as coordinator:
+    async with Coordinator(settings, Transport(), address="here:1") as coordinator:
         with pytest.raises(NoNodesError, match=nodes[0].address):
             await prepared(coordinator, PlanRequest(model="tiny"))
         (node,) = (await coordinator.nodes()).nodes
@@ -185,6 +186,6 @@ async def test_a_bad_address_leaves_no_search_behind(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("coordinator.coordinator.Browser", Counted)
     with pytest.raises(UsageError, match="--node"):
-        async with Coordinator(CoordinatorSettings(nodes=("nonsense",)), address="here:1"):
+        async with Coordinator(CoordinatorSettings(nodes=("nonsense",)), Transport(), address="here:1"):
             pass
     assert left == ["in", "out"]

@@ -28,8 +28,8 @@ from layerline.errors import (
 )
 from layerline.models.card import ModelCard
 from layerline.reports import Ready
-from layerline.rpc.channels import open_channel
 from layerline.rpc.status import error_from_rpc
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc
 from tests.fakes.coordinators import DEADLINE_S, settings_for, split
 from tests.fakes.node_service import MODEL, FakeNode, nodes_of
@@ -173,7 +173,7 @@ async def test_messages_by_hand_that_no_client_of_ours_sends(card: ModelCard) ->
     async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
         nodes = await stack.enter_async_context(nodes_of(card, "a", "b"))
         embedded = await stack.enter_async_context(embedded_coordinator(settings_for(nodes)))
-        channel = await stack.enter_async_context(open_channel(embedded.address))
+        channel = await stack.enter_async_context(Transport().channel(embedded.address))
         stub = coordinator_pb2_grpc.CoordinatorStub(channel)
         plans = [
             coordinator_pb2.PlanRequest(),

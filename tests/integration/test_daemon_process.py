@@ -16,10 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coordinator.node_client import describe, open_model
+from coordinator.node_client import NodeClient
 from coordinator.node_session import hold
 from layerline.errors import LayerlineError, ModelNotFoundError, NodeDrainingError
 from layerline.holding import HoldHello
+from layerline.rpc.transport import Transport
 from node.daemon.devices.readings import Speed
 from node.daemon.devices.speeds import speed_file, speed_key
 from node.daemon.devices.system import system_devices
@@ -110,7 +111,7 @@ async def test_it_says_who_it_is_and_describes_itself(home: Path) -> None:
     async with daemon(home, memory="64MiB") as node:
         await node.says("To prompt, .* --model tiny.gguf --node 127")
         await node.says("Device cpu computes 1 TFLOP/s and reads 10 GB/s")
-        facts = await describe(await address_of(node))
+        facts = await NodeClient(Transport()).describe(await address_of(node))
     assert (facts.name, facts.state, facts.addresses) == ("kitchen", "ready", (await address_of(node),))
     assert (facts.devices[0].threads, facts.devices[0].budget_bytes) == (1, 64 << 20)
     assert facts.devices[0].matrix_flops_per_s == SPEED.matrix_flops_per_s
@@ -125,7 +126,9 @@ async def test_a_signal_tells_the_coordinator_and_leaves_no_process(home: Path, 
     async with daemon(home) as node:
         address = await address_of(node)
         news: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
-        async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=news.set_result) as session:
+        async with hold(
+            Transport(), address, node="kitchen", hello=HoldHello.of("desk"), on_lost=news.set_result
+        ) as session:
             spec = stage_spec("tiny", digest=await _digest(address))
             await session.load(1, spec, lambda _done, _total: None)
             children = node.children()
@@ -138,13 +141,13 @@ async def test_a_signal_tells_the_coordinator_and_leaves_no_process(home: Path, 
 
 
 async def _digest(address: str) -> str:
-    return (await open_model(address, "kitchen", "tiny", lambda _done, _total: None)).digest
+    return (await NodeClient(Transport()).open_model(address, "kitchen", "tiny", lambda _done, _total: None)).digest
 
 
 async def test_a_coordinator_that_does_not_leave_is_not_waited_for_long(home: Path) -> None:
     async with daemon(home) as node:
         address = await address_of(node)
-        async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None):
+        async with hold(Transport(), address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None):
             node.process.terminate()
             async with asyncio.timeout(END_DEADLINE_S):
                 assert await node.ended() == 0
@@ -155,7 +158,9 @@ async def test_a_second_signal_ends_it_at_once_and_its_worker_with_it(home: Path
     write_gguf(home / "models" / "tiny.gguf", TinyModel())
     async with daemon(home) as node:
         address = await address_of(node)
-        async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None) as session:
+        async with hold(
+            Transport(), address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None
+        ) as session:
             await session.load(1, stage_spec("tiny", digest=await _digest(address)), lambda _done, _total: None)
             (worker,) = node.children()
             node.process.send_signal(signal.SIGTERM)
@@ -170,7 +175,9 @@ async def test_a_stage_that_nobody_wants_is_ended(home: Path) -> None:
     write_gguf(home / "models" / "tiny.gguf", TinyModel())
     async with daemon(home, keep_alive="0s") as node:
         address = await address_of(node)
-        async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None) as session:
+        async with hold(
+            Transport(), address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None
+        ) as session:
             await session.load(1, stage_spec("tiny", digest=await _digest(address)), lambda _done, _total: None)
         await node.says("Unloaded layers 0 to 1 of tiny")
         assert node.children() == []
@@ -204,7 +211,9 @@ async def test_the_node_is_the_same_after_a_restart(home: Path) -> None:
 async def test_an_unknown_model_does_no_harm(home: Path) -> None:
     async with daemon(home) as node:
         address = await address_of(node)
-        async with hold(address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None) as session:
+        async with hold(
+            Transport(), address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None
+        ) as session:
             with pytest.raises(ModelNotFoundError, match="does not exist: make it"):
                 await session.load(1, stage_spec(), lambda _done, _total: None)
-        assert (await describe(address)).state == "ready"
+        assert (await NodeClient(Transport()).describe(address)).state == "ready"

@@ -15,7 +15,7 @@ import grpc.aio
 import psutil
 import pytest
 
-from coordinator.node_client import describe, open_model
+from coordinator.node_client import NodeClient
 from coordinator.node_session import hold
 from layerline.addresses import split_address
 from layerline.errors import (
@@ -38,9 +38,9 @@ from layerline.holding import (
     Unloaded,
     Welcome,
 )
-from layerline.rpc.channels import open_channel
 from layerline.rpc.convert import from_union, to_union
 from layerline.rpc.status import call_failure
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc
 from layerline.version import WIRE_VERSION
 from tests.fakes.daemon_parts import place_of, stage_spec
@@ -84,7 +84,7 @@ class Caller:
 
 @asynccontextmanager
 async def calling(node: ServedNode) -> AsyncIterator[Caller]:
-    async with open_channel(node.address) as channel:
+    async with Transport().channel(node.address) as channel:
         call = node_pb2_grpc.NodeStub(channel).Hold()
         try:
             yield Caller(call)
@@ -102,16 +102,20 @@ async def holding(node: ServedNode) -> AsyncIterator[Caller]:
 
 async def test_a_coordinator_holds_loads_binds_and_the_next_one_adopts(node: ServedNode) -> None:
     progress: list[tuple[int, int]] = []
-    async with hold(node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=_unexpected) as session:
+    async with hold(
+        Transport(), node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=_unexpected
+    ) as session:
         loaded = await session.load(1, stage_spec(), lambda done, total: progress.append((done, total)))
         assert (loaded.data_port, loaded.adopted, progress[-1]) == (4711, False, (1000, 1000))
         address = await session.bind(1, place_of(1))
         assert address == ""
-        facts = await describe(node.address)
+        facts = await NodeClient(Transport()).describe(node.address)
         assert facts.held_by is not None
         assert (facts.held_by.coordinator, split_address(facts.held_by.address)[0]) == ("desk", "127.0.0.1")
         assert facts.loaded[0].spec == stage_spec()
-    async with hold(node.address, node="kitchen", hello=HoldHello.of("other"), on_lost=_unexpected) as session:
+    async with hold(
+        Transport(), node.address, node="kitchen", hello=HoldHello.of("other"), on_lost=_unexpected
+    ) as session:
         assert session.welcome.last_epoch == 1
         assert (await session.load(1, stage_spec(), lambda _done, _total: None)).adopted
         await session.unload(1)
@@ -125,7 +129,7 @@ def _unexpected(error: LayerlineError) -> None:
 async def test_a_second_coordinator_is_told_who_has_the_node(node: ServedNode) -> None:
     async with holding(node):
         with pytest.raises(NodeHeldError, match=r"kitchen is held by the coordinator desk at 127\.0\.0\.1:\d+"):
-            async with hold(node.address, node="kitchen", hello=HoldHello.of("late"), on_lost=_unexpected):
+            async with hold(Transport(), node.address, node="kitchen", hello=HoldHello.of("late"), on_lost=_unexpected):
                 pass
     async with holding(node):
         pass
@@ -179,7 +183,7 @@ async def test_junk_on_the_port_hurts_nobody(node: ServedNode, junk: bytes) -> N
 
 
 async def test_junk_in_a_call_is_a_status_and_hurts_nobody(node: ServedNode) -> None:
-    async with open_channel(node.address) as channel:
+    async with Transport().channel(node.address) as channel:
         raw = channel.stream_stream("/layerline.rpc.v1.Node/Hold")()
         await raw.write(b"\xff" * 100)
         assert await raw.code() is not grpc.StatusCode.OK
@@ -189,14 +193,18 @@ async def test_junk_in_a_call_is_a_status_and_hurts_nobody(node: ServedNode) -> 
 
 async def test_a_killed_worker_is_told_at_once_and_the_node_loads_again(node: ServedNode) -> None:
     lost: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
-    async with hold(node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lost.set_result) as session:
+    async with hold(
+        Transport(), node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lost.set_result
+    ) as session:
         await session.load(1, stage_spec(), lambda _done, _total: None)
         (worker,) = workers()
         worker.send_signal(signal.SIGKILL)
         error = await lost
     assert isinstance(error, StageFailedError)
     assert "kitchen was killed (SIGKILL), perhaps because the machine ran out of memory" in error.message
-    async with hold(node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=_unexpected) as session:
+    async with hold(
+        Transport(), node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=_unexpected
+    ) as session:
         assert not (await session.load(1, stage_spec(), lambda _done, _total: None)).adopted
 
 
@@ -237,17 +245,19 @@ async def test_a_model_is_opened_over_the_wire(node: ServedNode, tmp_path: Path)
     (tmp_path / "models").mkdir()
     write_gguf(tmp_path / "models" / "tiny.gguf", TinyModel())
     progress: list[tuple[int, int]] = []
-    card = await open_model(node.address, "kitchen", "tiny", lambda done, total: progress.append((done, total)))
+    card = await NodeClient(Transport()).open_model(
+        node.address, "kitchen", "tiny", lambda done, total: progress.append((done, total))
+    )
     assert (card.name, card.spec.layers) == ("tiny", 2)
-    (listing,) = (await describe(node.address)).models
+    (listing,) = (await NodeClient(Transport()).describe(node.address)).models
     assert listing.digest == card.digest
     with pytest.raises(ModelNotFoundError, match=r"tiny\.gguf"):
-        await open_model(node.address, "kitchen", "other", lambda _done, _total: None)
+        await NodeClient(Transport()).open_model(node.address, "kitchen", "other", lambda _done, _total: None)
     with pytest.raises(ProtocolError, match="model name"):
-        await open_model(node.address, "kitchen", "", lambda _done, _total: None)
+        await NodeClient(Transport()).open_model(node.address, "kitchen", "", lambda _done, _total: None)
 
 
 async def test_a_peer_of_another_wire_version_may_ask_what_the_node_is(node: ServedNode) -> None:
-    async with open_channel(node.address) as channel:
+    async with Transport().channel(node.address) as channel:
         facts = await node_pb2_grpc.NodeStub(channel).Describe(node_pb2.DescribeRequest(wire_version=77))
     assert (facts.name, facts.wire_version) == ("kitchen", WIRE_VERSION)

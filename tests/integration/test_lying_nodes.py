@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import msgpack
 import pytest
 
-from coordinator import catalogue
-from coordinator.node_client import describe, open_model
+from coordinator.node_client import NodeClient
 from layerline.errors import DeadlineError, ProtocolError
 from layerline.models.card import ModelCard
 from layerline.plan import PlanRequest
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2
 from tests.fakes.coordinators import coordinator_of
 from tests.fakes.lying_node_service import Events, LyingNode
@@ -73,7 +73,7 @@ async def test_addresses_of_others_that_a_node_names_are_left_out(card: ModelCar
     liar = LyingNode("liar", card)
     liar.change_facts = lambda facts: facts.addresses.extend(["169.254.169.254:80", "db.internal:5432", "10.0.0.9:1"])
     await liar.serve()
-    assert (await describe(liar.address)).addresses == (liar.address, "10.0.0.9:1")
+    assert (await NodeClient(Transport()).describe(liar.address)).addresses == (liar.address, "10.0.0.9:1")
     await liar.die()
 
 
@@ -84,7 +84,9 @@ async def test_progress_that_does_not_grow_is_none(card: ModelCard, numbers: tup
     await liar.serve()
     told: list[tuple[int, int]] = []
     with pytest.raises(DeadlineError, match=r"Node liar came no further with the files of model tiny.gguf for 0.3 s"):
-        await open_model(liar.address, "liar", MODEL, lambda *each: told.append(each), no_growth_s=SHORT_S)
+        await NodeClient(Transport()).open_model(
+            liar.address, "liar", MODEL, lambda *each: told.append(each), no_growth_s=SHORT_S
+        )
     assert told[0] == (numbers[0], 10)
     await liar.die()
 
@@ -94,15 +96,16 @@ async def test_progress_that_grows_may_take_long(card: ModelCard) -> None:
     steps = [node_pb2.OpenModelEvent(progress=node_pb2.IndexProgress(done_bytes=n, total_bytes=30)) for n in range(30)]
     node.events = [*steps, *sends(card)]
     await node.serve()
-    assert await open_model(node.address, "slow", MODEL, lambda *_: None, no_growth_s=SHORT_S) == card
+    assert (
+        await NodeClient(Transport()).open_model(node.address, "slow", MODEL, lambda *_: None, no_growth_s=SHORT_S)
+        == card
+    )
     await node.die()
 
 
 async def test_a_node_that_comes_no_further_is_left_out(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def impatient(*question: Any) -> ModelCard:
-        return await open_model(*question, no_growth_s=SHORT_S)
-
-    monkeypatch.setattr(catalogue, "open_model", impatient)
+    impatient = functools.partialmethod(NodeClient.open_model, no_growth_s=SHORT_S)
+    monkeypatch.setattr(NodeClient, "open_model", impatient)
     liar = LyingNode("liar", card)
     liar.events = progress(1)
     await liar.serve()

@@ -12,10 +12,11 @@ import psutil
 import pytest
 
 from coordinator.coordinator import Coordinator
-from coordinator.node_client import describe
+from coordinator.node_client import NodeClient
 from coordinator.settings import CoordinatorSettings
 from layerline.plan import ManualStage, PlanRequest
 from layerline.requests import Finished, GenerateRequest, Piece
+from layerline.rpc.transport import Transport
 from tests.fakes.coordinators import answer, joined, prepared
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.real_node import ALL_REDUCE_US, RealNode, real_node
@@ -36,7 +37,7 @@ class Cluster:
     def coordinator(self) -> Coordinator:
         """One that knows both."""
         settings = CoordinatorSettings(name="test", nodes=(self.a.address, self.b.address), mdns=False)
-        return Coordinator(settings, address="here:1")
+        return Coordinator(settings, Transport(), address="here:1")
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ async def answers(coordinator: Coordinator) -> list[str]:
 
 
 async def test_what_two_nodes_of_unlike_degrees_answer_is_what_one_device_answers(cluster: Cluster) -> None:
-    facts = await describe(cluster.a.address)
+    facts = await NodeClient(Transport()).describe(cluster.a.address)
     assert [(device.device, device.kind, device.threads) for device in facts.devices] == [
         ("cpu:0", "cpu", 1),
         ("cpu:1", "cpu", 1),

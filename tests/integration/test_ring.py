@@ -20,8 +20,8 @@ from layerline.errors import (
     WireVersionError,
 )
 from layerline.frames import Frame, Hello, PageRun, Sampling, Span, TensorBytes
-from layerline.rpc.channels import open_channel
 from layerline.rpc.links import FrameSender, ResultReceiver
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.grpc_ring import EPOCH, grpc_ring, hello, place, served
@@ -99,7 +99,7 @@ async def test_a_stage_given_another_place_ends_the_ring() -> None:
         service, address = await stack.enter_async_context(served(EchoStage(last=True), "n0"))
         await service.take_place(place(0, 1, None))
         broken: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
-        sender = await FrameSender.dial([address], hello(0), node="n0", on_broken=broken.set_result)
+        sender = await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=broken.set_result)
         stack.push_async_callback(sender.close)
         await service.take_place(place(0, 1, None))
         assert isinstance(await broken, NodeLostError)
@@ -111,9 +111,9 @@ async def test_leaving_the_ring_frees_the_place_for_no_one_else() -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
         service, address = await stack.enter_async_context(served(EchoStage(last=True), "n0"))
         await service.take_place(place(0, 1, None))
-        sender = await FrameSender.dial([address], hello(0), node="n0", on_broken=lambda error: None)
+        sender = await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=lambda error: None)
         with pytest.raises(ProtocolError, match="frame stream already"):
-            await FrameSender.dial([address], hello(0), node="n0", on_broken=lambda error: None)
+            await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=lambda error: None)
         await sender.close()
 
 
@@ -132,10 +132,10 @@ async def test_a_wrong_hello_is_refused(wrong: Hello, error: type[LayerlineError
         service, address = await stack.enter_async_context(served(EchoStage(last=True), "n0"))
         await service.take_place(place(0, 1, None))
         with pytest.raises(error, match=words):
-            await FrameSender.dial([address], wrong, node="n0", on_broken=lambda error: None)
+            await FrameSender.dial(Transport(), [address], wrong, node="n0", on_broken=lambda error: None)
         with pytest.raises(error, match=words):
-            await ResultReceiver.dial([address], wrong, node="n0")
-        accepted = await FrameSender.dial([address], hello(0), node="n0", on_broken=lambda error: None)
+            await ResultReceiver.dial(Transport(), [address], wrong, node="n0")
+        accepted = await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=lambda error: None)
         await accepted.close()
 
 
@@ -143,7 +143,7 @@ async def test_a_frame_in_place_of_a_hello_is_refused() -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
         service, address = await stack.enter_async_context(served(EchoStage(last=True), "n0"))
         await service.take_place(place(0, 1, None))
-        channel = await stack.enter_async_context(open_channel(address))
+        channel = await stack.enter_async_context(Transport().channel(address))
         call = ring_pb2_grpc.RingStub(channel).Forward()
         await call.write(ring_pb2.ForwardMessage(frame=ring_pb2.Frame(step=1)))
         assert "not a hello" in await call.details()
@@ -151,4 +151,4 @@ async def test_a_frame_in_place_of_a_hello_is_refused() -> None:
 
 async def test_nobody_at_the_address_is_told_apart_from_a_refusal() -> None:
     with pytest.raises(NodeUnreachableError, match=r"127\.0\.0\.1:9"):
-        await FrameSender.dial(["127.0.0.1:9"], hello(0), node="n0", on_broken=lambda error: None)
+        await FrameSender.dial(Transport(), ["127.0.0.1:9"], hello(0), node="n0", on_broken=lambda error: None)

@@ -30,8 +30,8 @@ from layerline.holding import (
 )
 from layerline.models.index import index_model
 from layerline.plan import StageSpec
-from layerline.rpc.channels import open_channel
 from layerline.rpc.convert import from_union, to_union
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc
 from tests.fakes.daemon_parts import place_of
 from tests.fakes.daemon_server import served_node
@@ -55,7 +55,7 @@ class Coordinator:
     @asynccontextmanager
     async def holding(cls, address: str) -> AsyncIterator[Coordinator]:
         """The hold, for the time of the block."""
-        async with open_channel(address) as channel:
+        async with Transport().channel(address) as channel:
             coordinator = cls(node_pb2_grpc.NodeStub(channel).Hold())
             await coordinator._say(HoldHello.of("test"))
             tasks = [asyncio.create_task(coordinator._hear()), asyncio.create_task(coordinator._beat())]

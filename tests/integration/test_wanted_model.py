@@ -9,6 +9,7 @@ import pytest
 from coordinator.coordinator import Coordinator
 from layerline.errors import RequestError
 from layerline.plan import PlanRequest
+from layerline.rpc.transport import Transport
 from tests.fakes.coordinators import answer, events_of, prepared, settings_for, split
 from tests.fakes.node_service import nodes_of, tiny_card
 
@@ -18,7 +19,7 @@ WANTED = split("a", "b")
 async def test_clients_get_what_the_operator_wants_or_nothing(tmp_path: Path) -> None:
     async with (
         nodes_of(tiny_card(tmp_path), "a", "b") as nodes,
-        Coordinator(settings_for(nodes), address="here:1", wanted=WANTED) as coordinator,
+        Coordinator(settings_for(nodes), Transport(), address="here:1", wanted=WANTED) as coordinator,
     ):
         with pytest.raises(RequestError, match="This coordinator serves tiny"):
             await events_of(coordinator, split("b", "a"))
@@ -30,7 +31,7 @@ async def test_clients_get_what_the_operator_wants_or_nothing(tmp_path: Path) ->
 async def test_a_request_brings_up_what_the_operator_wants(tmp_path: Path) -> None:
     async with (
         nodes_of(tiny_card(tmp_path), "a", "b") as nodes,
-        Coordinator(settings_for(nodes), address="here:1", wanted=WANTED) as coordinator,
+        Coordinator(settings_for(nodes), Transport(), address="here:1", wanted=WANTED) as coordinator,
     ):
         assert (await answer(coordinator, max_tokens=2)).text == "bc"
         with pytest.raises(RequestError, match="This coordinator serves tiny"):
@@ -43,7 +44,7 @@ async def test_who_does_not_say_gets_the_dtype_that_the_operator_wants(tmp_path:
     wanted = PlanRequest(model="tiny", dtype="float32")
     async with (
         nodes_of(tiny_card(tmp_path), "a") as nodes,
-        Coordinator(settings_for(nodes), address="here:1", wanted=wanted) as coordinator,
+        Coordinator(settings_for(nodes), Transport(), address="here:1", wanted=wanted) as coordinator,
     ):
         for _ in range(2):
             assert (await prepared(coordinator, PlanRequest(model="tiny"))).dtype == "float32"

@@ -19,6 +19,7 @@ from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.plan import StageSpec
 from layerline.rpc.links import FrameSender, ResultReceiver
+from layerline.rpc.transport import Transport
 from layerline.version import WIRE_VERSION
 from node import pipe
 from node.daemon.child import python_module, spawn
@@ -128,8 +129,10 @@ async def worker(descriptors: Sequence[int] = ()) -> AsyncIterator[Worker]:
 
 async def token_of(address: str, epoch: int, card: ModelCard, *tokens: int) -> int:
     """The token that a worker draws after these."""
-    results = await ResultReceiver.dial([address], hello(epoch, card), node="kitchen")
-    frames = await FrameSender.dial([address], hello(epoch, card), node="kitchen", on_broken=lambda _: None)
+    results = await ResultReceiver.dial(Transport(), [address], hello(epoch, card), node="kitchen")
+    frames = await FrameSender.dial(
+        Transport(), [address], hello(epoch, card), node="kitchen", on_broken=lambda _: None
+    )
     try:
         await frames.send(frame(epoch, 1, *tokens))
         return (await results.receive()).sampled[0].token_id
@@ -166,7 +169,7 @@ async def test_the_life_of_a_worker(model: tuple[Path, ModelCard]) -> None:
 
         await child.say(place(4))
         await child.hear()
-        results = await ResultReceiver.dial([address], hello(4, card), node="kitchen")
+        results = await ResultReceiver.dial(Transport(), [address], hello(4, card), node="kitchen")
         await child.say(pipe.Vacate())
         with pytest.raises(NodeLostError):
             await results.receive()

@@ -22,10 +22,10 @@ from layerline.errors import (
 )
 from layerline.frames import StepResult
 from layerline.rpc import links, writing
-from layerline.rpc.channels import open_channel
 from layerline.rpc.convert_frames import hello_to_message
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.status import error_from_detail, error_from_rpc
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
 from node.worker import ring_service
 from node.worker.ring_service import ResultStream
@@ -48,7 +48,7 @@ from tests.fakes.worker_ring import (
 
 async def test_a_greeting_before_any_place_is_refused_and_does_no_harm() -> None:
     async with asyncio.timeout(DEADLINE_S), served(EchoStage(last=True), "n0") as (service, address):
-        for dial in (links.ResultReceiver.dial([address], hello(0), node="n0"), _frames_to(address)):
+        for dial in (links.ResultReceiver.dial(Transport(), [address], hello(0), node="n0"), _frames_to(address)):
             with pytest.raises(ProtocolError, match="no place in a plan"):
                 await dial
         await service.take_place(place(0, 1, None))
@@ -56,7 +56,7 @@ async def test_a_greeting_before_any_place_is_refused_and_does_no_harm() -> None
 
 
 async def _frames_to(address: str) -> FrameSender:
-    return await FrameSender.dial([address], hello(0), node="n0", on_broken=lambda _: None)
+    return await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=lambda _: None)
 
 
 async def test_a_place_taken_anew_works_after_the_former_coordinator_vanished() -> None:
@@ -80,7 +80,7 @@ async def test_a_late_greeting_hears_what_ended_the_place() -> None:
 async def test_a_neighbour_that_left_is_not_taken_for_a_port_that_nobody_has() -> None:
     async with placed() as (_, address):
         frames = await _frames_to(address)
-        results = await ResultReceiver.dial([address], hello(0), node="n0")
+        results = await ResultReceiver.dial(Transport(), [address], hello(0), node="n0")
         await frames.close()
         with pytest.raises(NodeLostError, match="neighbour"):
             await results.receive()
@@ -98,9 +98,9 @@ async def test_the_stages_behind_a_failed_one_are_told_at_once() -> None:
             await workers[index][0].take_place(place(index, 3, following))
             following = workers[index][1]
         broken = Broken()
-        results = await ResultReceiver.dial([workers[2][1]], hello(2), node="n2")
+        results = await ResultReceiver.dial(Transport(), [workers[2][1]], hello(2), node="n2")
         stack.push_async_callback(results.close)
-        frames = await FrameSender.dial([workers[0][1]], hello(0), node="n0", on_broken=broken.hear)
+        frames = await FrameSender.dial(Transport(), [workers[0][1]], hello(0), node="n0", on_broken=broken.hear)
         stack.push_async_callback(frames.close)
         await frames.send(frame(1, 6))
         failure = await broken.error()
@@ -113,14 +113,14 @@ async def test_the_stages_behind_a_failed_one_are_told_at_once() -> None:
 async def test_frames_before_results_are_asked_for_are_refused() -> None:
     async with placed() as (_, address):
         broken = Broken()
-        frames = await FrameSender.dial([address], hello(0), node="n0", on_broken=broken.hear)
+        frames = await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=broken.hear)
         await frames.send(frame(1, 6))
         assert "before the coordinator had asked for results" in str(await broken.error())
         await frames.close()
 
 
 async def test_a_second_hello_in_mid_stream_ends_the_place() -> None:
-    async with placed() as (_, address), open_channel(address) as channel:
+    async with placed() as (_, address), Transport().channel(address) as channel:
         call = ring_pb2_grpc.RingStub(channel).Forward()
         greeting = ring_pb2.ForwardMessage(hello=hello_to_message(hello(0)))
         await call.write(greeting)
@@ -132,8 +132,8 @@ async def test_a_second_hello_in_mid_stream_ends_the_place() -> None:
 
 
 async def test_a_stream_ended_in_order_is_an_end_too() -> None:
-    async with placed() as (service, address), open_channel(address) as channel:
-        results = await ResultReceiver.dial([address], hello(0), node="n0")
+    async with placed() as (service, address), Transport().channel(address) as channel:
+        results = await ResultReceiver.dial(Transport(), [address], hello(0), node="n0")
         call = ring_pb2_grpc.RingStub(channel).Forward()
         await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello(0))))
         await call.read()
@@ -153,11 +153,11 @@ async def test_results_are_the_last_stages() -> None:
         await last.take_place(place(1, 2, None))
         await first.take_place(place(0, 2, last_address))
         with pytest.raises(ProtocolError, match="Only the last stage"):
-            await ResultReceiver.dial([first_address], hello(0), node="n0")
+            await ResultReceiver.dial(Transport(), [first_address], hello(0), node="n0")
 
 
 async def test_junk_bytes_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
-    async with placed() as (_, address), open_channel(address) as channel:
+    async with placed() as (_, address), Transport().channel(address) as channel:
         for junk in (b"", b"\xff" * 9, b"\x0a\x03abc", b"\x12\x00" * 5):
             forward = channel.stream_stream(FORWARD)()
             await forward.write(junk)
@@ -171,7 +171,7 @@ async def test_junk_bytes_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
 @settings(max_examples=25, deadline=None)
 def test_fuzzed_messages_after_a_good_hello_end_in_a_protocol_error(messages: list[bytes]) -> None:
     async def exchange() -> LayerlineError:
-        async with placed() as (_, address), open_channel(address) as channel:
+        async with placed() as (_, address), Transport().channel(address) as channel:
             call = channel.stream_stream(FORWARD)()
             await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello(0))).SerializeToString())
             await call.read()
@@ -187,7 +187,7 @@ def test_fuzzed_messages_after_a_good_hello_end_in_a_protocol_error(messages: li
 
 async def test_another_model_is_named_from_both_sides() -> None:
     async with asyncio.timeout(DEADLINE_S), served(EchoStage(last=True), "n0") as (_, address):
-        async with open_channel(address) as channel:
+        async with Transport().channel(address) as channel:
             greeting = hello_to_message(hello(0))
             greeting.model_digest = "theirs"
             with pytest.raises(grpc.aio.AioRpcError) as raised:
@@ -219,7 +219,7 @@ async def test_a_coordinator_that_takes_no_results_is_not_waited_for(monkeypatch
 async def test_a_place_taken_away_in_the_moment_it_is_greeted_is_told() -> None:
     async with placed() as (service, address):
         for _ in range(100):
-            results = await ResultReceiver.dial([address], hello(0), node="n0")
+            results = await ResultReceiver.dial(Transport(), [address], hello(0), node="n0")
             frames = await _frames_to(address)
             broken = asyncio.create_task(send_for_ever(frames, 6))
             await service.take_place(place(0, 1, None))
@@ -237,7 +237,7 @@ async def test_a_coordinator_that_leaves_in_mid_answer_is_no_fault(
     async with placed() as (service, address):
         for read in range(6):
             frames = await _frames_to(address)
-            results = await ResultReceiver.dial([address], hello(0), node="n0")
+            results = await ResultReceiver.dial(Transport(), [address], hello(0), node="n0")
             sending = asyncio.create_task(send_for_ever(frames, *range(300)))
             for _ in range(read):
                 await results.receive()

@@ -17,6 +17,7 @@ from layerline.facts import DeviceFacts, NodeFacts
 from layerline.mdns import Advert
 from layerline.rpc.channels import make_server
 from layerline.rpc.convert import to_message
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc
 
 NODE_ID = "fe" * 8
@@ -55,7 +56,7 @@ async def main() -> None:
     server = make_server()
     node: Any = FutureNode(wire_version)
     node_pb2_grpc.add_NodeServicer_to_server(node, server)
-    port = server.add_insecure_port(f"{host}:0")
+    port = Transport().listen(server, f"{host}:0")
     await server.start()
     advert = Advert(
         node_id=NODE_ID,

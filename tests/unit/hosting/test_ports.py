@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import AsyncIterator, Iterator
 
-import grpc.aio
 import pytest
 
 from layerline.errors import PortInUseError, UsageError
 from layerline.hosting import ports
-from layerline.hosting.ports import Listening, listen
+from layerline.hosting.ports import Bind, Listening, listen
 from layerline.interfaces import InterfaceAddress
 from layerline.rpc.channels import make_server
+from layerline.rpc.transport import Transport
 
 INTERFACES = (
     InterfaceAddress(interface="eth0", host="10.0.0.2", loopback=False),
@@ -22,9 +23,9 @@ INTERFACES = (
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[grpc.aio.Server]:
+async def bind() -> AsyncIterator[Bind]:
     server = make_server()
-    yield server
+    yield functools.partial(Transport().listen, server)
     await server.stop(None)
 
 
@@ -49,31 +50,31 @@ def test_the_addresses_are_those_of_the_interfaces_or_the_one_that_was_given(
     assert Listening(host=host, port=7).addresses(INTERFACES) == addresses
 
 
-async def test_any_port_of_every_interface(server: grpc.aio.Server) -> None:
-    found = listen(server, "", [0])
+async def test_any_port_of_every_interface(bind: Bind) -> None:
+    found = listen(bind, "", [0])
     assert found.host in ports.WILDCARD_HOSTS
     assert found.port > 0
     assert found.host_text in ("[::]", "0.0.0.0")
 
 
-async def test_one_address_by_name(server: grpc.aio.Server) -> None:
-    found = listen(server, "127.0.0.1", [0])
+async def test_one_address_by_name(bind: Bind) -> None:
+    found = listen(bind, "127.0.0.1", [0])
     assert found.addresses() == (f"127.0.0.1:{found.port}",)
 
 
-async def test_a_port_in_use_is_named_with_what_to_do(server: grpc.aio.Server, taken_port: int) -> None:
+async def test_a_port_in_use_is_named_with_what_to_do(bind: Bind, taken_port: int) -> None:
     with pytest.raises(PortInUseError, match=f"on 127.0.0.1: port {taken_port} is in use.*--port"):
-        listen(server, "127.0.0.1", [taken_port])
+        listen(bind, "127.0.0.1", [taken_port])
     with pytest.raises(PortInUseError, match=f"listen: port {taken_port} is in use"):
-        listen(server, "", [taken_port])
+        listen(bind, "", [taken_port])
 
 
-async def test_the_first_port_that_is_free_is_taken(server: grpc.aio.Server, taken_port: int) -> None:
-    assert listen(server, "127.0.0.1", range(taken_port, taken_port + 64)).port > taken_port
+async def test_the_first_port_that_is_free_is_taken(bind: Bind, taken_port: int) -> None:
+    assert listen(bind, "127.0.0.1", range(taken_port, taken_port + 64)).port > taken_port
 
 
-async def test_a_host_that_is_not_ours_is_named_with_those_that_are(server: grpc.aio.Server) -> None:
+async def test_a_host_that_is_not_ours_is_named_with_those_that_are(bind: Bind) -> None:
     with pytest.raises(UsageError, match=r"198\.51\.100\.77 port 0 \(EADDRNOTAVAIL\).*addresses of this machine"):
-        listen(server, "198.51.100.77", [0])
+        listen(bind, "198.51.100.77", [0])
     with pytest.raises(UsageError, match=r"--host a\.\.b is not an address"):
-        listen(server, "a..b", [0])
+        listen(bind, "a..b", [0])

@@ -17,6 +17,7 @@ from coordinator.plan_maker import AGAIN_DEADLINE_S, PlanMaker, untold
 from coordinator.planning.planner import make_plan
 from layerline.errors import NodeLostError, NodeUnreachableError
 from layerline.facts import Holder, LoadedStage, NodeFacts
+from layerline.models.card import ModelCard
 from layerline.plan import ManualStage, PlanRequest
 from layerline.reports import Announcement, PrepareEvent
 from tests.fakes.lookout import FakeLookout, advert
@@ -35,11 +36,16 @@ def _every_node_has_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     find_on(monkeypatch, lost="")
 
 
+async def unasked(*_question: object) -> ModelCard:
+    """Stands for `NodeClient.open_model`, which nothing here comes to."""
+    raise AssertionError("a node was asked for its card")
+
+
 def find_on(monkeypatch: pytest.MonkeyPatch, *, lost: str) -> None:
     """Every node has the model; the one called `lost` is lost while it is asked for it."""
 
     async def find_model(
-        _reference: str, members: Sequence[Member], _on_progress: Any, *, needed: Sequence[str] = ()
+        _reference: str, members: Sequence[Member], _open_model: Any, _on_progress: Any, *, needed: Sequence[str] = ()
     ) -> FoundModel:
         having = [member for member in members if member.name != lost]
         if not having or (lost in needed and len(having) < len(members)):
@@ -62,7 +68,7 @@ class World:
     def __init__(self, *nodes: NodeFacts, silent: Sequence[str] = ()) -> None:
         self.facts: dict[str, NodeFacts | str] = {each.name: each for each in nodes} | dict.fromkeys(silent, SILENT)
         self.lookout = FakeLookout(*(advert(name) for name in self.facts))
-        self.maker = PlanMaker(Finder(self.lookout, (), self.describe, instance="0123456789abcdef"))
+        self.maker = PlanMaker(Finder(self.lookout, (), self.describe, instance="0123456789abcdef"), unasked)
 
     async def describe(self, address: str) -> NodeFacts:
         facts = self.facts.get(address.partition(".")[0])

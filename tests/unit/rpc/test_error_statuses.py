@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from layerline import errors
 from layerline.errors import ERRORS, LayerlineError, NodeHeldError, OverloadedError
-from layerline.rpc.channels import make_server, open_channel
+from layerline.rpc.channels import make_server
 from layerline.rpc.status import (
     DETAIL_KEY,
     MAX_RETRY_AFTER_S,
@@ -26,6 +26,7 @@ from layerline.rpc.status import (
     stream_handler,
     unary_handler,
 )
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import common_pb2, node_pb2, node_pb2_grpc
 
 DEADLINE_S = 20.0
@@ -57,10 +58,10 @@ class Failing(node_pb2_grpc.NodeServicer):
 async def stub_of(service: Failing) -> AsyncIterator[node_pb2_grpc.NodeStub]:
     server = make_server()
     node_pb2_grpc.add_NodeServicer_to_server(service, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = Transport().listen(server, "127.0.0.1:0")
     await server.start()
     try:
-        async with asyncio.timeout(DEADLINE_S), open_channel(f"127.0.0.1:{port}") as channel:
+        async with asyncio.timeout(DEADLINE_S), Transport().channel(f"127.0.0.1:{port}") as channel:
             yield node_pb2_grpc.NodeStub(channel)
     finally:
         await server.stop(None)

@@ -13,8 +13,9 @@ import grpc.aio
 import pytest
 
 from layerline.errors import ProtocolError
-from layerline.rpc.channels import make_server, open_channel
+from layerline.rpc.channels import make_server
 from layerline.rpc.status import error_from_rpc, stream_handler, unary_handler
+from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc, node_pb2, node_pb2_grpc, ring_pb2, ring_pb2_grpc
 
 DEADLINE_S = 20.0
@@ -62,10 +63,10 @@ async def channel_to_all() -> AsyncIterator[grpc.aio.Channel]:
         ring_pb2_grpc.add_RingServicer_to_server,
     ):
         add(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = Transport().listen(server, "127.0.0.1:0")
     await server.start()
     try:
-        async with open_channel(f"127.0.0.1:{port}") as channel, asyncio.timeout(DEADLINE_S):
+        async with Transport().channel(f"127.0.0.1:{port}") as channel, asyncio.timeout(DEADLINE_S):
             yield channel
     finally:
         await server.stop(None)
