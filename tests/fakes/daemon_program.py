@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 from layerline.errors import LayerlineError
 from node.daemon.daemon import run_node
@@ -15,7 +17,7 @@ from node.daemon.settings import resolve_settings
 
 
 def main() -> int:
-    sys.modules["torch"] = None
+    sys.modules["torch"] = cast("ModuleType", None)  # None is how Python spells "cannot be imported"
     flags = dict(argument.split("=", 1) for argument in sys.argv[1:])
     worker = (sys.executable, str(Path(__file__).with_name("daemon_worker.py")))
     try:

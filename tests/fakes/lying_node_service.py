@@ -22,7 +22,7 @@ class LyingNode(FakeNode):
         self.change_facts: Callable[[node_pb2.NodeFacts], None] = lambda _: None
         self.events: Events | None = None
 
-    async def Describe(self, request: Any, context: Any) -> node_pb2.NodeFacts:  # type: ignore[override]
+    async def Describe(self, request: Any, context: Any) -> node_pb2.NodeFacts:
         facts: node_pb2.NodeFacts = await super().Describe(request, context)
         self.change_facts(facts)
         return facts

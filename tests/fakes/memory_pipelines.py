@@ -14,7 +14,7 @@ from layerline.errors import LayerlineError, StageFailedError
 from layerline.frames import Frame, StepResult
 from layerline.holding import HoldHello
 from layerline.plan import PipelinePlan, Plan, PlanRequest, StagePlan
-from node.stage import Stage
+from node.worker.stage_compute import RankCompute
 from tests.fakes.memory_ring import memory_ring
 from tests.fakes.tiny_models import StoredModel
 
@@ -37,7 +37,7 @@ class Planned:
 class LosableStage:
     """A stage that computes until it is lost."""
 
-    def __init__(self, stage: Stage, node: str, lost_at: int) -> None:
+    def __init__(self, stage: RankCompute, node: str, lost_at: int) -> None:
         self._stage = stage
         self._node = node
         self._left = lost_at

@@ -57,5 +57,6 @@ async def _stage(
         while True:
             await stage.accept(await links[index].receive())
     except LayerlineError as error:
-        for link in (*links, results):
+        for link in links:
             link.fail(error)
+        results.fail(error)

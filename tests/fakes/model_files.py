@@ -290,4 +290,5 @@ def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
     elif isinstance(value, str):
         writer.add_string(key, value)
     else:
+        assert isinstance(value, list)
         writer.add_array(key, value)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from layerline.frames import Frame, StepResult
 from node.ranks import mapping
@@ -58,7 +58,7 @@ class RankedStage:
 
 @contextmanager
 def ranked_chain(
-    model: StoredModel, degrees: Sequence[int], *, shares: Sequence[int] = (), **changes: object
+    model: StoredModel, degrees: Sequence[int], *, shares: Sequence[int] = (), **changes: Any
 ) -> Iterator[StageChain]:
     """The whole model in stages of as many ranks as `degrees` says; `shares` are those of each stage."""
     layers, count = model.card.spec.layers, len(degrees)
@@ -74,7 +74,7 @@ def ranked_chain(
 
 
 def ranks_of(
-    model: StoredModel, count: int, first_layer: int, last_layer: int, shares: Sequence[int] = (), **changes: object
+    model: StoredModel, count: int, first_layer: int, last_layer: int, shares: Sequence[int] = (), **changes: Any
 ) -> list[Stage]:
     """A stage of those layers, as it is on each of its ranks."""
     devices = tuple(f"cpu:{rank}" for rank in range(count))

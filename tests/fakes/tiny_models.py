@@ -6,18 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, GenerationMixin, PreTrainedModel
 
 from layerline.frames import Frame, PageRun, SampledToken, Sampling, Span, StepResult, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.plan import StageSpec
 from node.stage import Stage
+from node.worker.stage_compute import RankCompute
 from tests.fakes.model_files import TinyModel, write_folder
 
 LOGITS = Sampling(return_logits=True)
@@ -46,11 +48,12 @@ class StoredModel:
         reference: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             self.path, dtype=dtype, attn_implementation="eager"
         )
-        return reference.eval()
+        reference.train(mode=False)
+        return reference
 
-    def spec(self, first_layer: int = 0, last_layer: int | None = None, **changes: object) -> StageSpec:
+    def spec(self, first_layer: int = 0, last_layer: int | None = None, **changes: Any) -> StageSpec:
         """The spec of those layers on one CPU."""
-        fields = {
+        fields: dict[str, Any] = {
             "model": "tiny",
             "digest": self.card.digest,
             "first_layer": first_layer,
@@ -61,14 +64,14 @@ class StoredModel:
             "page_tokens": PAGE_TOKENS,
             "max_rows": 64,
         }
-        return StageSpec(**{**fields, **changes})  # type: ignore[arg-type]  # fields by name
+        return StageSpec(**{**fields, **changes})
 
-    def stage(self, first_layer: int = 0, last_layer: int | None = None, **changes: object) -> Stage:
+    def stage(self, first_layer: int = 0, last_layer: int | None = None, **changes: Any) -> Stage:
         """Those layers, loaded."""
         spec = self.spec(first_layer, last_layer, **changes)
         return Stage.load(self.card, self.path, spec, lambda done_bytes, total_bytes: None)
 
-    def chain(self, stages: int, **changes: object) -> StageChain:
+    def chain(self, stages: int, **changes: Any) -> StageChain:
         """The whole model in that many stages."""
         edges = [self.card.spec.layers * index // stages for index in range(stages + 1)]
         loaded = [self.stage(first, end - 1, **changes) for first, end in pairwise(edges)]
@@ -78,7 +81,7 @@ class StoredModel:
 class StageChain:
     """Stages that hand each other frames, as the ring does."""
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
+    def __init__(self, stages: Sequence[RankCompute]) -> None:
         self.stages = stages
         self._step = 0
 
@@ -175,6 +178,7 @@ def reference_logits(reference: PreTrainedModel, token_ids: Sequence[int]) -> ND
 def reference_greedy(reference: PreTrainedModel, prompt: Sequence[int], count: int) -> list[int]:
     """`count` tokens after `prompt` from `generate`, past any end of sequence."""
     ids = torch.tensor([list(prompt)])
+    assert isinstance(reference, GenerationMixin)
     config = reference.generation_config
     config.eos_token_id, config.pad_token_id, config.do_sample = None, 0, False
     generated = reference.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count)

@@ -26,7 +26,7 @@ from layerline.version import WIRE_VERSION
 from tests.fakes.worlds import model_spec, problem
 
 
-def device(name: str, **speeds: float) -> DeviceFacts:
+def device(name: str, **speeds: Any) -> DeviceFacts:
     return DeviceFacts(device=name, kind="cuda", name="GPU", total_bytes=4, free_bytes=3, budget_bytes=2, **speeds)
 
 

@@ -55,10 +55,11 @@ def test_nodes_as_json_have_everything(address: str) -> None:
 def test_how_long_the_devices_of_a_node_take_together_is_told_where_it_was_measured(
     address: str, fake: FakeCoordinator
 ) -> None:
-    attic, shed = fake.nodes.nodes
+    attic, shed = NODES.nodes
+    assert attic.facts is not None
     assert "all-reduce" not in run(address, "nodes").stdout
     measured = dataclasses.replace(attic.facts, all_reduce_us=45.0)
-    fake.nodes = dataclasses.replace(fake.nodes, nodes=(dataclasses.replace(attic, facts=measured), shed))
+    fake.nodes = dataclasses.replace(NODES, nodes=(dataclasses.replace(attic, facts=measured), shed))
     assert "all-reduce between them 0.045 ms" in run(address, "nodes").stdout
     assert json.loads(run(address, "nodes", "--json").stdout)["nodes"][0]["all_reduce_us"] == 45.0
 
@@ -130,9 +131,8 @@ def test_a_plan_that_does_not_fit_is_exit_code_5(address: str, fake: FakeCoordin
 
 
 def test_what_other_machines_say_reaches_no_terminal_raw(address: str, fake: FakeCoordinator) -> None:
-    assert isinstance(fake.nodes, NodesReport)
-    attic, shed = fake.nodes.nodes
-    fake.nodes = dataclasses.replace(fake.nodes, nodes=(attic, dataclasses.replace(shed, unusable="\x1b[2J\u202e")))
+    attic, shed = NODES.nodes
+    fake.nodes = dataclasses.replace(NODES, nodes=(attic, dataclasses.replace(shed, unusable="\x1b[2J\u202e")))
     fake.plan = dataclasses.replace(PLAN, notes=("see \x1b]0;title\x07",))
     nodes, plan = run(address, "nodes"), run(address, "plan", "tiny")
     assert r"cannot be used: \x1b[2J\u202e" in nodes.stdout

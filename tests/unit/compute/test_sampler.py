@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 import torch
@@ -38,7 +40,8 @@ def reference(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.flo
         processors.append(TopPLogitsWarper(sampling.top_p))
     if sampling.min_p:
         processors.append(MinPLogitsWarper(sampling.min_p))
-    scores = processors(torch.tensor([sampling.prompt_ids or (0,)]), torch.from_numpy(logits)[None].clone())
+    prompt_ids = cast("torch.LongTensor", torch.tensor([sampling.prompt_ids or (0,)]))
+    scores = processors(prompt_ids, cast("torch.FloatTensor", torch.from_numpy(logits)[None].clone()))
     return torch.softmax(scores[0], -1).numpy()
 
 

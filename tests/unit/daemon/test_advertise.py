@@ -29,7 +29,7 @@ class Machine:
     """A machine whose addresses the test changes; `look` makes the advertiser look at them again."""
 
     def __init__(self) -> None:
-        self.addresses = HERE
+        self.addresses: tuple[str, ...] = HERE
         self._look = asyncio.Event()
 
     def look(self) -> None:

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from uuid import uuid4
 
 import pytest
-from zeroconf import DNSOutgoing, IPVersion, ServiceInfo
+from zeroconf import IPVersion, ServiceInfo
+from zeroconf._protocol.outgoing import DNSOutgoing
 from zeroconf.asyncio import AsyncZeroconf
 from zeroconf.const import _FLAGS_AA as FLAGS_AA
 from zeroconf.const import _FLAGS_QR_RESPONSE as FLAGS_QR_RESPONSE

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.bench.repetitions import in_turn, ratio_of
@@ -7,7 +9,12 @@ from tests.bench.repetitions import in_turn, ratio_of
 
 def test_every_other_repetition_goes_backwards() -> None:
     calls: list[tuple[str, int]] = []
-    found = in_turn([lambda n: calls.append(("a", n)) or "a", lambda n: calls.append(("b", n)) or "b"], 3)
+
+    def measure(name: str, repetition: int) -> str:
+        calls.append((name, repetition))
+        return name
+
+    found = in_turn([partial(measure, "a"), partial(measure, "b")], 3)
     assert calls == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
     assert found == [["a"] * 3, ["b"] * 3]
 

@@ -45,7 +45,7 @@ def put(value: Any, place: Path_, junk: object) -> Any:
     if not place:
         return junk
     key, *rest = place
-    changed = dict(value) if isinstance(value, dict) else list(value)
+    changed: Any = dict(value) if isinstance(value, dict) else list(value)
     changed[key] = put(value[key], tuple(rest), junk)
     return changed
 

@@ -36,7 +36,9 @@ PARTS = [
 
 @pytest.fixture(scope="module")
 def card(tmp_path_factory: pytest.TempPathFactory) -> ModelCard:
-    return index_model(write_gguf(tmp_path_factory.mktemp("tiny") / "m.gguf", TinyModel()), "m", lambda done, total: 0)
+    return index_model(
+        write_gguf(tmp_path_factory.mktemp("tiny") / "m.gguf", TinyModel()), "m", lambda _done, _total: None
+    )
 
 
 def raw(folder: Path, card: ModelCard, storage: str) -> tuple[Path, ModelCard, TensorEntry]:

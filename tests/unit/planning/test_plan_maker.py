@@ -20,9 +20,10 @@ from layerline.facts import Holder, LoadedStage, NodeFacts
 from layerline.models.card import ModelCard
 from layerline.plan import ManualStage, PlanRequest
 from layerline.reports import Announcement, PrepareEvent
+from tests.fakes.cards import model_card
 from tests.fakes.lookout import FakeLookout, advert
 from tests.fakes.virtual_time import run_in_virtual_time
-from tests.fakes.worlds import layers_by_node, model_card, model_spec, node, problem
+from tests.fakes.worlds import layers_by_node, model_spec, node, problem
 
 SPEC = model_spec()
 CARD = model_card(SPEC, digest="digest")

@@ -55,7 +55,7 @@ def test_whoever_does_not_say_gets_what_another_dtype_is_served_in() -> None:
         ({"kv_dtype": "int8"}, ("bfloat16", "bfloat16", "int8")),
     ],
 )
-def test_what_is_not_said_of_a_model_that_is_to_be_loaded(asked: dict[str, str], resolved: tuple[str, ...]) -> None:
+def test_what_is_not_said_of_a_model_that_is_to_be_loaded(asked: dict[str, Any], resolved: tuple[str, ...]) -> None:
     request = PlanRequest(model="m", **asked).resolved()
     assert (request.dtype, request.weights, request.kv_dtype) == resolved
     plan = make_plan(problem(model_spec(), PlanRequest(model="m", **asked), NODES))

@@ -9,6 +9,7 @@ import pytest
 from coordinator.planning.adoption import adopt
 from coordinator.planning.planner import make_plan
 from layerline.facts import LoadedStage
+from layerline.models.spec import ModelSpec
 from layerline.plan import PlanRequest
 from tests.fakes.specs import windowed
 from tests.fakes.worlds import model_spec, node, problem
@@ -26,7 +27,7 @@ ASKED = PlanRequest(model="m", context_tokens=16384)
         (MIXED, 16384, 1024),
     ],
 )
-def test_pages_of_a_sequence(spec, context_tokens, pages) -> None:
+def test_pages_of_a_sequence(spec: ModelSpec, context_tokens: int, pages: int) -> None:
     assert problem(spec, ASKED, ()).pages(context_tokens) == pages
 
 

@@ -43,6 +43,10 @@ class Failing(node_pb2_grpc.NodeServicer):
     async def Describe(self, request: Any, context: Any) -> node_pb2.NodeFacts:  # noqa: N802
         raise self.failure
 
+    @unary_handler
+    async def Hold(self, requests: Any, context: Any) -> None:  # type: ignore[override]  # noqa: N802  # writes to its context
+        raise self.failure
+
     @stream_handler
     async def OpenModel(self, request: Any, context: Any) -> AsyncGenerator[Any, None]:  # noqa: N802
         try:
@@ -55,7 +59,7 @@ class Failing(node_pb2_grpc.NodeServicer):
 
 
 @asynccontextmanager
-async def stub_of(service: Failing) -> AsyncIterator[node_pb2_grpc.NodeStub]:
+async def stub_of(service: Failing) -> AsyncIterator[node_pb2_grpc.NodeAsyncStub]:
     server = make_server()
     node_pb2_grpc.add_NodeServicer_to_server(service, server)
     port = Transport().listen(server, "127.0.0.1:0")

@@ -82,13 +82,16 @@ async def refusal(channel: grpc.aio.Channel, method: Any) -> grpc.aio.AioRpcErro
 
 async def _answered(channel: grpc.aio.Channel, path: str, method: Any) -> None:
     if method.client_streaming:
-        call = channel.stream_stream(path)()
+        both: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(path)
+        call = both()
         await call.write(JUNK)
         await call.read()
     elif method.server_streaming:
-        await channel.unary_stream(path)(JUNK).read()
+        down: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(path)
+        await down(JUNK).read()
     else:
-        await channel.unary_unary(path)(JUNK)
+        once: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
+        await once(JUNK)
 
 
 async def test_junk_to_any_method_is_an_invalid_argument(caplog: pytest.LogCaptureFixture) -> None:

@@ -33,7 +33,7 @@ class World:
         pages = pages_between(runs, 0, count)
         for place, page in enumerate(pages, skipped):
             self.held[page] = text[: place + 1]
-        self.tree.bequeath(keys(text), [None] * skipped + pages)
+        self.tree.bequeath(keys(text), [*[None] * skipped, *pages])
         self.pool.release(runs)
 
     def known(self, text: str) -> int:
@@ -44,6 +44,7 @@ class World:
         kept = []
         places = {branch: place for place, branch in enumerate(self.tree.branches())}
         for branch, own_place in places.items():
+            assert branch.parent is not None
             assert branch.parent is self.tree.root or own_place < places[branch.parent]
             assert len(branch.keys) == len(branch.pages) > 0
             assert branch.children or branch.pages[-1] is not None

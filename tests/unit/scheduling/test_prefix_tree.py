@@ -165,7 +165,8 @@ def _check(world: World, left: set[str]) -> None:
     assert all(len(branch.keys) == len(branch.pages) > 0 for branch in branches)
     assert {_text(branch) for branch in branches} <= left
     places = {branch: place for place, branch in enumerate(branches)}
-    assert all(places[branch] < places[branch.parent] for branch in branches if branch.parent is not world.tree.root)
+    places[world.tree.root] = len(branches)
+    assert all(branch.parent is not None and places[branch] < places[branch.parent] for branch in branches)
 
 
 def _text(branch: Branch) -> str:

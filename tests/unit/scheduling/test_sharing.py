@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from coordinator.scheduling.events import Ended, Event
+from coordinator.scheduling.events import Ended, Event, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
@@ -203,6 +203,7 @@ def test_a_thousand_random_cancels_leave_nothing() -> None:
                 assert event.reason == "cancelled" or answers[event.sequence] == whole
                 del requests[event.sequence]
             else:
+                assert isinstance(event, Token)
                 answers[event.sequence].append(event.token_id)
 
     number = 0

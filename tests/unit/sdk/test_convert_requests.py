@@ -8,7 +8,7 @@ from layerline import calls
 from layerline.errors import ProtocolError, RequestError
 from layerline.requests import GenerateRequest, Message
 from layerline.rpc.convert import from_message, to_message
-from layerline.rpc.v1 import coordinator_pb2
+from layerline.rpc.v1 import common_pb2, coordinator_pb2
 from layerline.sampling import SamplingOptions
 
 REQUESTS = [
@@ -57,7 +57,10 @@ def test_what_a_message_leaves_out_is_as_the_noun_has_it() -> None:
         (coordinator_pb2.GenerateRequest(prompt="x", stop=[""]), "stop must be"),
         (coordinator_pb2.GenerateRequest(prompt="x", n=17), "n must be a whole number from 1 to 16"),
         (coordinator_pb2.GenerateRequest(prompt="x", n=0), "n must be a whole number from 1 to 16"),
-        (coordinator_pb2.GenerateRequest(prompt="x", sampling={"top_p": 0}), "top_p must be a number over 0"),
+        (
+            coordinator_pb2.GenerateRequest(prompt="x", sampling=common_pb2.SamplingOptions(top_p=0)),
+            "top_p must be a number over 0",
+        ),
         (
             coordinator_pb2.GenerateRequest(messages=[coordinator_pb2.ChatMessage(role="king", content="x")]),
             "role",

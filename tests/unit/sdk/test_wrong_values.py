@@ -15,10 +15,11 @@ from layerline import AsyncClient, Client, ManualStage, Message, UsageError
 HI = [{"role": "user", "content": "Hi"}]
 NOBODY = "127.0.0.1:1"  # a mistake that is not noticed would be a NoCoordinatorError
 
-NO_NUMBERS = ["1", None, True, [], {}, b"1", 1j, object(), math.nan, math.inf]
-NO_WHOLE_NUMBERS = [*NO_NUMBERS, 0.5, -1, 2**64, 10**5000]
-NO_TEXTS = [5, 0.5, None, True, b"text", ["a"], {}, object(), "a\ud83d"]
-NO_LISTS = [5, 0.5, True, "text", b"text", {"a": 1}, object()]
+NO_NUMBERS: list[Any] = ["1", None, True, [], {}, b"1", 1j, object(), math.nan, math.inf]
+NO_WHOLE_NUMBERS: list[Any] = [*NO_NUMBERS, 0.5, -1, 2**64, 10**5000]
+NO_TEXTS: list[Any] = [5, 0.5, None, True, b"text", ["a"], {}, object(), "a\ud83d"]
+NO_LISTS: list[Any] = [5, 0.5, True, "text", b"text", {"a": 1}, object()]
+NO_SWITCHES: list[Any] = [None, 5, "yes", []]
 
 WRONG: dict[str, list[Any]] = {
     "temperature": [*NO_NUMBERS, -0.1, 100.1, 10**19, -(10**5000)],
@@ -51,10 +52,10 @@ WRONG_OF_PLANS: dict[str, list[Any]] = {
         *([ManualStage(node=node, first_layer=0, last_layer=1)] for node in [5, None, b"a", ""]),  # type: ignore[arg-type]
     ],
 }
-WRONG_MESSAGES = [*NO_LISTS, None, [], [5], ["Hi"], [{}], [{"role": "user"}], [{"role": 5, "content": "x"}]]
+WRONG_MESSAGES: list[Any] = [*NO_LISTS, None, [], [5], ["Hi"], [{}], [{"role": "user"}], [{"role": 5, "content": "x"}]]
 WRONG_MESSAGES += [[{"role": "user", "content": value}] for value in NO_TEXTS] + [[{**HI[0], "name": "x"}]]
 WRONG_MESSAGES += [[Message(role="user", content=5)]]  # type: ignore[arg-type]
-WRONG_IDS = [*NO_LISTS, [], [-1], [0.5], [True], ["1"], [None], [2**32], [10**5000], [[1]]]
+WRONG_IDS: list[Any] = [*NO_LISTS, [], [-1], [0.5], [True], ["1"], [None], [2**32], [10**5000], [[1]]]
 
 Ask = Callable[[Any], Any]
 Case = tuple[str, Ask]
@@ -82,8 +83,8 @@ CASES: list[Case] = [
     *(("messages", lambda client, value=value: client.chat(value)) for value in WRONG_MESSAGES),
     *(("prompt", lambda client, value=value: client.generate(value)) for value in NO_TEXTS),
     *(("token_ids", lambda client, value=value: client.generate(token_ids=value)) for value in [*WRONG_IDS, None]),
-    *(("stream", lambda client, value=value: client.generate("x", stream=value)) for value in (None, 5, "yes", [])),
-    *(("stream", lambda client, value=value: client.chat(HI, stream=value)) for value in (None, 5, "yes", [])),
+    *(("stream", lambda client, value=value: client.generate("x", stream=value)) for value in NO_SWITCHES),
+    *(("stream", lambda client, value=value: client.chat(HI, stream=value)) for value in NO_SWITCHES),
     ("temprature", lambda client: client.chat(HI, temprature=1)),
     ("tensor_paralel", lambda client: client.plan("m", tensor_paralel=1)),
 ]

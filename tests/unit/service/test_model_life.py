@@ -61,11 +61,11 @@ def test_the_first_pipeline_has_one_attempt(loading: bool) -> None:
 def test_a_loss_is_answered_with_a_new_plan_at_once() -> None:
     life = served()
     assert life.lose(130.0, worked=True) == 190.0, "by when it must be back"
-    assert life.state == "lost"
+    assert (life.state, life.cause) == ("lost", None)
     assert life.fail(KILLED, 130.1) == TryAgain(pause_s=0.0, attempt=1)
     assert life.cause is KILLED
     back(life, 131.0)
-    assert life.state == "serving"
+    assert (life.state, life.cause) == ("serving", KILLED)
 
 
 def test_attempts_are_bounded_and_further_apart_and_the_end_tells_the_cause_and_what_is_missing() -> None:

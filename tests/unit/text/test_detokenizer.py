@@ -108,7 +108,7 @@ def test_a_character_that_the_prompt_began_is_shown_whole(filler: str) -> None:
     ],
     ids=["none", "metaspace", "metaspace without a first space", "byte level", "gemma's", "several spaces"],
 )
-def test_every_known_decoder_is_that_of_the_library(decoder: object) -> None:
+def test_every_known_decoder_is_that_of_the_library(decoder: decoders.Decoder | None) -> None:
     tokenizer = Tokenizer(models.BPE(vocab={"▁a": 0, "b▁": 1, "<0xC3>": 2, "<0xA4>": 3, "Ġc": 4, "▁": 5}, merges=[]))
     if decoder is not None:
         tokenizer.decoder = decoder

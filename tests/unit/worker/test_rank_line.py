@@ -74,7 +74,12 @@ def test_large_steps_come_whole_and_in_order(ends: Ends) -> None:
     rows = MAX_TENSOR_BYTES // (4 * 256)
     tensor = TensorBytes(dtype="float32", shape=(rows, 256), data=os.urandom(rows * 1024))
     large = Frame(epoch=1, step=1, spans=frame(rows).spans, tensor=tensor)
-    sending = threading.Thread(target=lambda: [line(ends[0]).send(pack_step(sent)) for sent in (large, frame())])
+
+    def send_both() -> None:
+        for sent in (large, frame()):
+            line(ends[0]).send(pack_step(sent))
+
+    sending = threading.Thread(target=send_both)
     sending.start()
     receiver = line(ends[1])
     assert receiver.receive() == large

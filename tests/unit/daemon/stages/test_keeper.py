@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -167,7 +168,7 @@ async def test_several_stages_of_one_plan_are_placed_in_its_epoch() -> None:
     ],
 )
 async def test_what_cannot_be_loaded_is_refused_before_anything_is_ended(
-    changes: dict[str, object], error: type[LayerlineError], words: str
+    changes: dict[str, Any], error: type[LayerlineError], words: str
 ) -> None:
     workers = FakeWorkers()
     keeper = make_keeper(workers.spawn)

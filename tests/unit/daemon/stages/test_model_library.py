@@ -51,6 +51,10 @@ def library(tmp_path: Path, command: model_library.IndexCommand = model_library.
     return ModelLibrary(models, node="kitchen", cache=tmp_path / "cache", work=tmp_path / "work", command=command)
 
 
+def setting(event: asyncio.Event) -> model_library.OnProgress:
+    return lambda _done_bytes, _total_bytes: event.set()
+
+
 def with_files(tmp_path: Path, *names: str) -> None:
     (tmp_path / "models").mkdir()
     for name in names:
@@ -129,7 +133,7 @@ async def test_all_who_ask_share_one_indexing_and_the_last_to_leave_ends_it(tmp_
     with_files(tmp_path, "tiny")
     shelf = library(tmp_path, saying(["progress", 1, 2], None))
     heard = [asyncio.Event(), asyncio.Event()]
-    asking = [asyncio.create_task(shelf.open("tiny", lambda _done, _total, e=event: e.set())) for event in heard]
+    asking = [asyncio.create_task(shelf.open("tiny", setting(event))) for event in heard]
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.gather(*(event.wait() for event in heard))
         assert len(shelf._indexings) == 1
@@ -138,6 +142,7 @@ async def test_all_who_ask_share_one_indexing_and_the_last_to_leave_ends_it(tmp_
         assert len(shelf._indexings) == 1
         (indexing,) = shelf._indexings.values()
         asking[1].cancel()
+        assert indexing.task is not None
         await asyncio.wait({asking[1], indexing.task})
     assert shelf._indexings == {}
 
@@ -147,15 +152,12 @@ async def test_too_many_at_once_are_refused(tmp_path: Path) -> None:
     with_files(tmp_path, *names)
     shelf = library(tmp_path, saying(["progress", 1, 2], None))
     heard = [asyncio.Event() for _ in range(MAX_INDEXINGS)]
-    asking = [
-        asyncio.create_task(shelf.open(name, lambda _done, _total, e=event: e.set()))
-        for name, event in zip(names, heard, strict=False)
-    ]
+    asking = [asyncio.create_task(shelf.open(name, setting(event))) for name, event in zip(names, heard, strict=False)]
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.gather(*(event.wait() for event in heard))
         with pytest.raises(OverloadedError, match="Try again"):
             await shelf.open(names[-1], ignore)
-        indexings = [indexing.task for indexing in shelf._indexings.values()]
+        indexings = [indexing.task for indexing in shelf._indexings.values() if indexing.task is not None]
         for task in asking:
             task.cancel()
         await asyncio.wait([*asking, *indexings])
