@@ -99,6 +99,25 @@ async def find_model(
     return FoundModel(card=replace(card, name=name), nodes=nodes, notes=notes)
 
 
+async def is_of_digest(reference: str, members: Sequence[Member], open_model: OpenModel, digest: str) -> bool:
+    """Whether the model that `reference` means has weights of that digest.
+
+    Files that were never indexed are, if a model of that digest is as large as they are. Raises as `find_model` does.
+    """
+    listings = list(_listings(members))
+    name = listed_name(reference, {listing.name for listing in listings})
+    asked = [listing for listing in listings if listing.name == name]
+    if any(listing.digest not in ("", digest) for listing in asked):
+        return False
+    sizes = {listing.size_bytes for listing in listings if listing.digest == digest}
+    if any(listing.size_bytes not in sizes for listing in asked):
+        return False
+    if asked and all(listing.digest for listing in asked):
+        return True
+    found = await find_model(reference, members, open_model, lambda _node, _done, _total: None)
+    return found.card.digest == digest
+
+
 def is_one_of(member: Member, names: Collection[str]) -> bool:
     """Whether `member` is meant by one of `names`, which are names or ids of nodes."""
     return member.name in names or (member.facts is not None and member.facts.node_id in names)

@@ -11,6 +11,7 @@ import contextlib
 import functools
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from coordinator.concurrency import ended
@@ -43,6 +44,7 @@ from layerline.stats_report import StatsReport
 from layerline.version import WIRE_VERSION, __version__
 
 MAX_QUEUED_EVENTS = 256
+MAX_OTHER_NAMES = 64  # of the model in service that are remembered
 
 Done = TypeVar("Done")
 
@@ -125,7 +127,7 @@ class Coordinator:
                 digest=digest,
                 size_bytes=size_bytes,
                 nodes=tuple(holders),
-                loaded=served is not None and (served.model, served.digest) == (name, digest),
+                loaded=served is not None and served.digest == digest,
             )
             for (name, digest, size_bytes), holders in sorted(nodes.items())
         )
@@ -133,7 +135,8 @@ class Coordinator:
 
     async def plan(self, request: PlanRequest) -> Plan:
         """Who would hold what, or who does if this is in effect; loads nothing."""
-        if (plan := self._plan_in_effect) and does_for(plan, request):
+        service = self._service
+        if service and (plan := self._plan_in_effect) and does_for(plan, await self._as_served(service, request)):
             return plan
         return (await self._maker.plan(request, untold)).plan
 
@@ -192,25 +195,41 @@ class Coordinator:
     async def _service_for(self, request: GenerateRequest) -> ModelService:
         service = self._service
         if service is None or not service.answers:
-            task = self._begin(self._bring_up(self._wanted_by(request), untold))
+            task = self._begin(self._bring_up(await self._wanted_by(request), untold))
             try:
                 await asyncio.wait((task,))
             finally:
                 await ended(task)
             service, _ = _outcome(task)
         assert service.plan is not None
-        if request.model and not same_name(service.plan.model, request.model):
+        if request.model and not await self._is_served(service, request.model):
             raise other_model(service.plan)
         return service
 
-    def _wanted_by(self, request: GenerateRequest) -> PlanRequest:
+    async def _as_served(self, service: ModelService, request: PlanRequest) -> PlanRequest:
+        """`request` in the name under which `service` has its model, if that is what it asks for under any name."""
+        assert service.plan is not None
+        served = await self._is_served(service, request.model)
+        return replace(request, model=service.plan.model) if served else request
+
+    async def _is_served(self, service: ModelService, reference: str) -> bool:
+        """Whether `reference` means the model of `service`: by its name or, if that is another one, by its weights."""
+        plan = service.plan
+        assert plan is not None
+        if any(same_name(name, reference) for name in (plan.model, *service.other_names)):
+            return True
+        same = await self._maker.is_of_digest(reference, plan.digest)
+        if same and len(service.other_names) < MAX_OTHER_NAMES:
+            service.other_names.add(reference)
+        return same
+
+    async def _wanted_by(self, request: GenerateRequest) -> PlanRequest:
         """What to bring up for a request: what was built last if it names that or nothing, else what it names."""
         if self._wanted:
             return self._wanted
         if self._service and self._service.plan:
-            model, wanted = self._service.plan.model, self._service.wanted
-            if not request.model or same_name(model, request.model) or same_name(wanted.model, request.model):
-                return wanted
+            if not request.model or await self._is_served(self._service, request.model):
+                return self._service.wanted
         if not request.model:
             remedy = "Name one: `model=` in the request, or `prepare` first."
             raise RequestError("No model is loaded.", remedy=remedy)
@@ -237,7 +256,7 @@ class Coordinator:
             if service is None or service.state != "serving":
                 service = self._service = await self._begun(self._wanted or request, tell)
             assert service.plan is not None
-            if not does_for(service.plan, request):
+            if not does_for(service.plan, await self._as_served(service, request)):
                 raise other_model(service.plan)
             return service, service.plan
 

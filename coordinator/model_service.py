@@ -57,7 +57,7 @@ class ModelService:
     """The model of `wanted`, from `begin` until it is given up or `leave` is called; `state` says how it stands.
 
     `plan` is the one in effect, or was the last that was. Of `maker` it has its plans; `hello` is what it holds
-    nodes with.
+    nodes with. `other_names` are those under which nodes have the same weights, as far as somebody asked for them.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class ModelService:
     ) -> None:
         self.wanted = wanted
         self.plan: Plan | None = None
+        self.other_names = {wanted.model}
         self._maker = maker
         self._hello = hello
         self._bounds = bounds

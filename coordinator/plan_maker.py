@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from coordinator.catalogue import FoundModel, OnProgress, OpenModel, find_model, is_one_of
+from coordinator.catalogue import FoundModel, OnProgress, OpenModel, find_model, is_of_digest, is_one_of
 from coordinator.discovery.finder import Enough, Finder
 from coordinator.discovery.members import Member, unusable_notes
 from coordinator.planning.adoption import adopt
@@ -99,6 +99,15 @@ class PlanMaker:
         except (LayerlineError, ValueError):  # it is told where it matters
             return False
         return _are_free(in_memory.members)
+
+    async def is_of_digest(self, reference: str, digest: str) -> bool:
+        """Whether `reference` means a model whose weights have that digest, whatever nodes call it."""
+        members = await self._members(untold, wait_for_starting=False)
+        usable = [member for member in members if not member.unusable]
+        try:
+            return await is_of_digest(reference, usable, self._open_model, digest)
+        except LayerlineError:  # nobody has it, or its files cannot be read
+            return False
 
     async def _found(self, request: PlanRequest, tell: Tell) -> tuple[Sequence[Member], FoundModel]:
         tell(Announcement(text="Looking for nodes."))

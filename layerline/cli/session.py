@@ -32,7 +32,7 @@ class Session:
 
 @asynccontextmanager
 async def open_session(finding: Finding, model: str = "") -> AsyncIterator[Session]:
-    """A session for the time of a block. With a `model`, a coordinator that serves another one is passed over."""
+    """A session for the time of a block. With a `model`, a coordinator that serves other weights is passed over."""
     async with AsyncExitStack() as stack:
         if finding.coordinator:
             client = await stack.enter_async_context(AsyncClient(finding.coordinator))
@@ -50,6 +50,8 @@ async def _found_or_own(stack: AsyncExitStack, finding: Finding, model: str) -> 
         for advert in await _unless_free(searching, embedded, model):
             try:
                 client = await stack.enter_async_context(AsyncClient(advert.addresses))
+                if model and advert.model and not serves(advert.model, model) and not await _has_loaded(client, model):
+                    continue
             except (NoCoordinatorError, WireVersionError):  # its advert outlived it
                 continue
             return Session(client=client, model=await name_there(client, model))
@@ -84,17 +86,27 @@ async def _ended(task: asyncio.Future[Any]) -> None:
 
 
 def choose(adverts: Sequence[CoordinatorAdvert], model: str) -> Sequence[CoordinatorAdvert]:
-    """The coordinators that may be asked for `model`, best first: those that serve it, then those that are free."""
+    """The coordinators that may be asked for `model`, best first.
+
+    Those that serve it by that name, those that may have it under another one, those that are free.
+    """
     if not model:
         return adverts
     serving = [advert for advert in adverts if serves(advert.model, model)]
     free = [advert for advert in adverts if not advert.model]
-    return [*serving, *free]
+    busy = [advert for advert in adverts if advert not in serving and advert not in free]
+    return [*serving, *busy, *free]
 
 
 def serves(served: str, reference: str) -> bool:
     """Whether a coordinator that serves the model named `served` serves what `reference`, a name or path, means."""
     return bool(served) and same_name(served, reference)
+
+
+async def _has_loaded(client: AsyncClient, reference: str) -> bool:
+    """Whether what `reference` means is what a coordinator serves, under whatever name it does."""
+    loaded = [model.name for model in (await client.models()).models if model.loaded]
+    return listed_name(reference, loaded) is not None
 
 
 async def name_there(client: AsyncClient, reference: str) -> str:

@@ -126,6 +126,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self.name = name
         self.card = card
         self.listed = (card.name,)  # what it calls the model
+        self.indexed: set[str] | None = None  # the names by which it was indexed; None: all
         self.hooks: dict[str, Hook] = {}
         self.on_step: StepHook | None = None
         self.on_frame: Callable[[Frame], None] | None = None
@@ -200,7 +201,12 @@ class FakeNode(node_pb2_grpc.NodeServicer):
     @unary_handler
     async def Describe(self, request: Any, context: Any) -> node_pb2.NodeFacts:
         listings = [
-            ModelListing(name=name, digest=self.card.digest, size_bytes=self.card.size_bytes) for name in self.listed
+            ModelListing(
+                name=name,
+                digest=self.card.digest if self.indexed is None or name in self.indexed else "",
+                size_bytes=self.card.size_bytes,
+            )
+            for name in self.listed
         ]
         facts = NodeFacts(
             node_id=f"id-{self.name}",

@@ -106,6 +106,41 @@ async def test_something_else_is_refused_while_a_model_is_in_service(card: Model
         assert (await answer(coordinator, max_tokens=2)).text == "bc"
 
 
+async def test_the_same_weights_under_two_names_are_the_same_model(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, nodes):
+        for node in nodes:
+            node.listed = ("m1.gguf", "m2.gguf")
+        for name in ("m1.gguf", "m2.gguf", "m1", "m2"):
+            assert (await prepared(coordinator, PlanRequest(model=name))).model == "m1.gguf"
+            assert (await answer(coordinator, model=name, max_tokens=2)).text == "bc"
+            assert (await coordinator.plan(PlanRequest(model=name))).pipelines[0].epoch == 1
+        assert [(model.name, model.loaded) for model in (await coordinator.models()).models] == [
+            ("m1.gguf", True),
+            ("m2.gguf", True),
+        ]
+        assert sum(node.loads for node in nodes) == 1
+
+
+async def test_a_name_that_was_never_indexed_is_told_by_its_weights(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, nodes):
+        for node in nodes:
+            node.listed, node.indexed = ("m1.gguf", "m2.gguf"), {"m1.gguf"}
+        await prepared(coordinator, PlanRequest(model="m1"))
+        assert (await answer(coordinator, model="m2", max_tokens=2)).text == "bc"
+        assert sum(node.loads for node in nodes) == 1
+
+
+async def test_a_model_that_was_given_up_comes_back_by_any_of_its_names(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, nodes):
+        for node in nodes:
+            node.listed = ("m1.gguf", "m2.gguf")
+        await prepared(coordinator, split("a", "b", model="m1"))
+        assert coordinator._service is not None
+        await coordinator._service.leave()
+        assert (await answer(coordinator, model="m2", max_tokens=2)).text == "bc"
+        assert [node.loads for node in nodes] == [1, 1]
+
+
 # --- what cannot be
 
 

@@ -88,8 +88,20 @@ async def test_one_found_with_the_model_is_used_and_the_own_one_is_ended(around:
             assert around.own_running == 0
 
 
+async def test_one_found_with_the_same_weights_under_another_name_is_used(around: Surroundings) -> None:
+    fake = FakeCoordinator()
+    listed = (replace(MODELS.models[0], name=name, loaded=True) for name in ("tiny.gguf", "copy.gguf"))
+    fake.models = ModelsReport(models=tuple(listed))
+    with serving(fake) as address:
+        around.adverts = [advert("fake", "tiny.gguf", address)]
+        assert await answering(Finding(), "copy") == "fake"
+        assert await answering(Finding(), "other") == "own"
+
+
 async def test_one_found_with_another_model_is_passed_over(around: Surroundings) -> None:
-    with serving(FakeCoordinator()) as address:
+    fake = FakeCoordinator()
+    fake.models = ModelsReport(models=(replace(MODELS.models[0], name="other.gguf", loaded=True),))
+    with serving(fake) as address:
         around.adverts = [advert("fake", "other.gguf", address)]
         assert await answering(Finding(), "tiny.gguf") == "own"
         assert await answering(Finding()) == "fake"
@@ -139,7 +151,7 @@ def test_options_that_leave_nobody_to_ask_are_refused() -> None:
 
 def test_those_that_serve_the_model_come_before_those_that_are_free() -> None:
     adverts = [advert("free", ""), advert("other", "big"), advert("right", "tiny.gguf")]
-    assert [chosen.name for chosen in choose(adverts, "tiny")] == ["right", "free"]
+    assert [chosen.name for chosen in choose(adverts, "tiny")] == ["right", "other", "free"]
     assert [chosen.name for chosen in choose(adverts, "")] == ["free", "other", "right"]
 
 
