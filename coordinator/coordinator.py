@@ -227,9 +227,9 @@ class Coordinator:
         """What to bring up for a request: what was built last if it names that or nothing, else what it names."""
         if self._wanted:
             return self._wanted
-        if self._service and self._service.plan:
-            if not request.model or await self._is_served(self._service, request.model):
-                return self._service.wanted
+        service = self._service
+        if service and service.plan and (not request.model or await self._is_served(service, request.model)):
+            return service.wanted
         if not request.model:
             remedy = "Name one: `model=` in the request, or `prepare` first."
             raise RequestError("No model is loaded.", remedy=remedy)

@@ -25,6 +25,7 @@ from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
 from coordinator.text.model_text import ModelText, model_text
 from coordinator.verdict import Patience, Verdict
+from layerline.endings import NOT_FAILURES
 from layerline.errors import (
     DeadlineError,
     LayerlineError,
@@ -157,7 +158,7 @@ class ModelService:
             async with _text_of(made.card) as (self._text, reading):
                 self._stop_ids = frozenset(made.card.tokenizer.eos_ids)
                 await self._serve(made, reading, tell)
-        except asyncio.CancelledError:
+        except NOT_FAILURES:
             raise
         except BaseException as failure:
             error = typed(failure)

@@ -14,6 +14,7 @@ import grpc.aio
 from layerline.addresses import is_loopback, require_peer_address, split_address
 from layerline.errors import DeadlineError, NodeLostError, NodeUnreachableError, ProtocolError
 from layerline.facts import NodeFacts
+from layerline.growth import GrowthDeadline
 from layerline.models.card import MAX_CARD_BYTES, ModelCard
 from layerline.rpc.convert import from_message
 from layerline.rpc.status import connection_failure, error_from_rpc
@@ -70,20 +71,20 @@ class NodeClient:
     async def _card_bytes(
         self, address: str, node: str, model: str, on_progress: Callable[[int, int], None], no_growth_s: float
     ) -> bytearray:
-        card, most_bytes, clock = bytearray(), -1, asyncio.get_running_loop().time
+        card = bytearray()
         async with self._transport.channel(address) as channel:
             call = node_pb2_grpc.NodeStub(channel).OpenModel(
                 node_pb2.OpenModelRequest(model=model), timeout=OPEN_MODEL_DEADLINE_S
             )
             try:
                 async with asyncio.timeout(no_growth_s) as deadline:
+                    growth = GrowthDeadline(deadline, no_growth_s)
                     async for event in call:
                         if event.HasField("progress"):
+                            growth.reached(event.progress.done_bytes)
                             on_progress(event.progress.done_bytes, event.progress.total_bytes)
-                        grown = len(event.card_chunk) > 0 or event.progress.done_bytes > most_bytes
-                        if grown:  # a number that is repeated, or goes up and down, is no progress
-                            most_bytes = max(most_bytes, event.progress.done_bytes)
-                            deadline.reschedule(clock() + no_growth_s)
+                        elif event.card_chunk:
+                            growth.move_on()
                         card += event.card_chunk
                         if len(card) > MAX_CARD_BYTES:
                             raise ProtocolError(f"The card of model {model} on node {node} is too large.", node=node)

@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from coordinator.concurrency import ended
+from layerline.endings import NOT_FAILURES
 from layerline.errors import (
     DeadlineError,
     LayerlineError,
@@ -25,6 +26,7 @@ from layerline.errors import (
     blamed_on,
     typed,
 )
+from layerline.growth import GrowthDeadline
 from layerline.holding import (
     Bind,
     Bound,
@@ -80,11 +82,10 @@ class NodeSession:
         """Has the node hold this stage, under this number; raises what the node says against it."""
         number = next(self._numbers)
         deadline = asyncio.timeout(LOAD_SILENCE_DEADLINE_S)
+        growth = GrowthDeadline(deadline, LOAD_SILENCE_DEADLINE_S)
 
         def progressed(done_bytes: int, total_bytes: int) -> None:
-            if deadline.expired():
-                return
-            deadline.reschedule(asyncio.get_running_loop().time() + LOAD_SILENCE_DEADLINE_S)
+            growth.reached(done_bytes)
             on_progress(done_bytes, total_bytes)
 
         self._progress[number] = progressed
@@ -141,7 +142,7 @@ class NodeSession:
             while True:
                 with blamed_on(self.node):
                     self._take(await self._next_event())
-        except asyncio.CancelledError:
+        except NOT_FAILURES:
             raise
         except BaseException as failure:  # noqa: BLE001 - the top of a task: whatever it is, who waits is told
             self._lose(typed(failure))
@@ -244,7 +245,8 @@ async def _greet(call: HoldCall, node: str, address: str, hello: HoldHello) -> W
         message = grpc.aio.EOF
     if not isinstance(message, node_pb2.HoldEvent):
         raise await call_failure(call, peer=f"node {node} at {address}", node=node)
-    event = from_union(HoldEvent, message)
+    with blamed_on(node):
+        event = from_union(HoldEvent, message)
     if not isinstance(event, Welcome):
         raise ProtocolError(f"Node {node} at {address} did not welcome.", node=node)
     return event

@@ -15,7 +15,15 @@ import grpc
 import grpc.aio
 
 from layerline.addresses import split_address
-from layerline.errors import DeadlineError, LayerlineError, NodeLostError, NodeUnreachableError, ProtocolError
+from layerline.endings import NOT_FAILURES
+from layerline.errors import (
+    DeadlineError,
+    LayerlineError,
+    NodeLostError,
+    NodeUnreachableError,
+    ProtocolError,
+    typed,
+)
 from layerline.frames import Frame, Hello, StepResult
 from layerline.interfaces import scoped_here
 from layerline.racing import race
@@ -104,6 +112,14 @@ class FrameSender:
 
     async def _ending(self) -> LayerlineError:
         """What ends the link, once something does."""
+        try:
+            return await self._last_word()
+        except NOT_FAILURES:
+            raise
+        except BaseException as failure:  # noqa: BLE001 - the top of a task: whatever it is, who sends is told
+            return typed(failure)
+
+    async def _last_word(self) -> LayerlineError:
         try:
             last_word = await self._call.read()
         except grpc.aio.AioRpcError:

@@ -7,7 +7,6 @@ what the caller was doing.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -19,6 +18,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from layerline import errors
+from layerline.endings import NOT_FAILURES
 from layerline.errors import LayerlineError
 from layerline.rpc.malformed import Malformed
 from layerline.rpc.v1 import common_pb2
@@ -33,7 +33,7 @@ WRITE_FAILED = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 MAX_DETAILS_LENGTH = 500  # of the status itself, for people with other tools; it says nothing that the detail does not
 
 # What ends a handler without being its failure: the call or the process ends.
-_PASSED_ON = (grpc.aio.AbortError, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+_PASSED_ON = (grpc.aio.AbortError, *NOT_FAILURES)
 
 log = logging.getLogger(__name__)
 Servicer = TypeVar("Servicer")

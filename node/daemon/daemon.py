@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import grpc.aio
 
+from layerline.endings import NOT_FAILURES
 from layerline.errors import LayerlineError, PortInUseError, UsageError
 from layerline.hosting.adverts import advertise, look_interval, sockets_for
 from layerline.hosting.descriptors import raise_descriptor_limit
@@ -180,14 +181,14 @@ async def _until_told(
             for task in tasks:
                 task.cancel()
             await admission.drain(DRAIN_DEADLINE_S)
-    except ExceptionGroup as failures:
+    except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
 
 
 async def _guarded(part: Coroutine[Any, Any, None]) -> None:
     try:
         await part
-    except (LayerlineError, asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+    except (LayerlineError, *NOT_FAILURES):
         raise
     except BaseException:  # the top of a daemon task: one part less is better than no node
         log.exception("A part of the daemon failed; the node goes on without it.")

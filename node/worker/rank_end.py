@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn, Protocol, TypeVar
 
+from layerline.endings import NOT_FAILURES
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.frames import Frame
 from node import pipe
@@ -56,7 +57,9 @@ def computed_or_ended(compute: Callable[[Frame], Product], frame: Frame, end: Ra
         return compute(frame)
     except LayerlineError as error:
         end.failed(error)
-    except Exception as failure:  # the boundary to the computing library
+    except NOT_FAILURES:
+        raise
+    except BaseException as failure:  # the boundary to the computing library, of which a panic is no Exception
         log.exception("Step %d failed.", frame.step)
         message = f"A step of {frame.rows} rows failed ({failure})."
         remedy = "If memory ran out, give the node a smaller --memory or ask for a smaller --context."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import logging
 from typing import Any
 
 import grpc.aio
@@ -21,6 +22,7 @@ from layerline.errors import (
     NodeLostError,
     ProtocolError,
     WireVersionError,
+    typed,
 )
 from layerline.frames import Hello, StepResult
 from layerline.holding import Place
@@ -39,6 +41,8 @@ HELLO_DEADLINE_S = 5.0
 MAX_UNKNOWN_OF_ONE = 8  # machine, of streams that have not said who they are
 RESULT_DEADLINE_S = 60.0  # how long the coordinator may take no result
 LEFT = (grpc.aio.InternalError, grpc.aio.UsageError)  # how gRPC says that the other side of a call has left
+
+log = logging.getLogger(__name__)
 
 
 class ResultStream:
@@ -230,9 +234,14 @@ class RingService:
                 raise  # the peer left
             task.uncancel()
             raise seat.error from None
-        except LayerlineError as error:
+        except (grpc.aio.BaseError, GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise  # the peer left, or this process ends
+        except BaseException as failure:  # the top of a stream, whose neighbours are told
+            error = typed(failure)
+            if error is not failure:
+                log.exception("A stream of the ring failed.")
             seat.end(error)
-            raise
+            raise error from None
         finally:
             await seat.leave(task)
 

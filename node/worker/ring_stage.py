@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from layerline.endings import NOT_FAILURES
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
 from layerline.frames import MAX_WAITED_US, Frame, StageTiming, StepResult
 from layerline.link import Sender
@@ -86,7 +87,9 @@ class RingStage:
         except LayerlineError as error:
             error.node = error.node or self._node
             raise
-        except Exception as failure:  # the boundary to the computing library
+        except NOT_FAILURES:
+            raise
+        except BaseException as failure:  # the boundary to the computing library, of which a panic is no Exception
             log.exception("Step %d failed.", frame.step)
             raise StageFailedError(
                 f"The stage on node {self._node} failed at a step of {frame.rows} rows ({failure}).",

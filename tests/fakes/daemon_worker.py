@@ -1,6 +1,7 @@
 """A worker that speaks the daemon's pipe and computes nothing: `python tests/fakes/daemon_worker.py [MODE [RANK]]`.
 
-Modes: "good"; "dawdles" (says a little progress, then loads for ever), "refuses", "dies", "freezes" (at Start), "stops"
+Modes: "good"; "dawdles" (says a little progress, then loads for ever), "repeats" (says it again and again), "refuses",
+"dies", "freezes" (at Start), "stops"
 (says that it lives, then freezes), "sleeps" (the same, but is not stopped), "mute" (likewise without a word),
 "computes" (says that it lives, then computes for a second without a word), "babbles" (says what is no message),
 "stubborn" (ignores SIGTERM and the end of its input), "dreams" (never answers Place). With RANK only that rank is so,
@@ -56,6 +57,9 @@ def _start(mode: str, start: pipe.Start) -> None:
         _say(pipe.Refused(code="model_corrupt", message="The file is short.", remedy="Copy it anew."))
         sys.exit(1)
     _say(pipe.Progress(done_bytes=500, total_bytes=total_bytes))
+    while mode == "repeats":
+        time.sleep(0.01)
+        _say(pipe.Progress(done_bytes=500, total_bytes=total_bytes))
     if mode != "dawdles":
         _say(pipe.Progress(done_bytes=total_bytes, total_bytes=total_bytes))
         port = 0 if start.rank else 4711

@@ -130,6 +130,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self.hooks: dict[str, Hook] = {}
         self.on_step: StepHook | None = None
         self.on_frame: Callable[[Frame], None] | None = None
+        self.change_event: Callable[[node_pb2.HoldEvent], None] = lambda _: None  # what it says on its hold
         self.silent = False
         self.state = "ready"
         self.loads = 0
@@ -251,7 +252,9 @@ class _Wire:
 
     async def write(self, event: HoldEvent) -> None:
         if not self._node.silent:
-            await self._context.write(to_union(event, node_pb2.HoldEvent))
+            message = to_union(event, node_pb2.HoldEvent)
+            self._node.change_event(message)
+            await self._context.write(message)
 
 
 @asynccontextmanager

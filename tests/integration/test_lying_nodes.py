@@ -9,11 +9,12 @@ import pytest
 
 from coordinator.node_client import NodeClient
 from layerline.errors import DeadlineError, ProtocolError
+from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP
 from layerline.models.card import ModelCard
 from layerline.plan import PlanRequest
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2
-from tests.fakes.coordinators import coordinator_of
+from tests.fakes.coordinators import answer, coordinator_of, prepared, split
 from tests.fakes.lying_node_service import Events, LyingNode
 from tests.fakes.node_service import MODEL, nodes_of
 
@@ -113,3 +114,18 @@ async def test_a_node_that_comes_no_further_is_left_out(card: ModelCard, monkeyp
         plan = await coordinator.plan(PlanRequest(model="tiny"))
         assert any("Node liar is left out: Node liar came no further" in note for note in plan.notes)
     await liar.die()
+
+
+@pytest.mark.parametrize("epoch", [MAX_EPOCH - 1, MAX_EPOCH, 2**64 - 1, MAX_EPOCH_JUMP + 1])
+async def test_a_node_that_has_seen_an_epoch_which_cannot_be_is_named(card: ModelCard, epoch: int) -> None:
+    def lie(event: node_pb2.HoldEvent) -> None:
+        if event.HasField("welcome"):
+            event.welcome.last_epoch = epoch
+
+    async with nodes_of(card, "a", "liar") as nodes, coordinator_of(nodes) as coordinator:
+        nodes[1].change_event = lie
+        with pytest.raises(ProtocolError, match=r"epoch") as raised:
+            await prepared(coordinator, split("a", "liar"))
+        assert raised.value.node == "liar"
+        assert [node.epochs.epoch for node in nodes] == [0, 0]
+        assert (await answer(coordinator, model="tiny", max_tokens=2)).text == "bc"

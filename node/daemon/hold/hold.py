@@ -14,7 +14,14 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from layerline.addresses import require_peer_address
-from layerline.errors import DeadlineError, InternalError, LayerlineError, ProtocolError, StageFailedError
+from layerline.endings import NOT_FAILURES
+from layerline.errors import (
+    DeadlineError,
+    InternalError,
+    LayerlineError,
+    ProtocolError,
+    StageFailedError,
+)
 from layerline.holding import (
     Bind,
     Bound,
@@ -140,7 +147,7 @@ class Hold:
         except asyncio.CancelledError:
             message = f"Node {self._node} was told to unload before this was done."
             return Failed(command=command.command, error=StageFailedError(message, node=self._node))
-        except (KeyboardInterrupt, SystemExit):
+        except NOT_FAILURES:
             raise
         except BaseException as failure:  # the top of a command: a library's panic is no Exception
             log.exception("A command failed.")

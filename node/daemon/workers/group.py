@@ -88,7 +88,7 @@ class WorkerGroup:
                     starting.create_task(worker.start(seat.start_of(start), functools.partial(progressed, seat.rank)))
                     for seat, worker in self._ranks
                 ]
-        except ExceptionGroup as failures:
+        except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         parts = [task.result() for task in started]
         return Started(

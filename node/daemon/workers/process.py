@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 import psutil
 
+from layerline.endings import NOT_FAILURES
 from layerline.errors import LayerlineError, StageFailedError
+from layerline.growth import GrowthDeadline
 from layerline.holding import Place
 from node import pipe
 from node.daemon.child import LastWords, kill, reaped, spawn
@@ -119,15 +121,14 @@ class WorkerProcess:
         """Has the worker load its stage; raises its refusal, or StageFailedError if it dies or stands still."""
         deadline = asyncio.timeout(self._patience.start_s)
 
-        def got_on() -> None:
-            deadline.reschedule(asyncio.get_running_loop().time() + self._patience.progress_s)
+        growth = GrowthDeadline(deadline, self._patience.progress_s)
 
         def progressed(done_bytes: int, total_bytes: int) -> None:
             self._on_first_word = None
-            got_on()
+            growth.reached(done_bytes)
             on_progress(done_bytes, total_bytes)
 
-        self._on_progress, self._on_first_word = progressed, got_on
+        self._on_progress, self._on_first_word = progressed, growth.move_on
         try:
             return await self._ask(start, Started, deadline)
         finally:
@@ -208,8 +209,10 @@ class WorkerProcess:
         except asyncio.IncompleteReadError:
             if not await reaped(self._process, self._patience.end_s):
                 kill(self._process)
-        except ValueError as error:
-            log.error("Worker %d is ended because of what it says: %s.", self._process.pid, error)
+        except NOT_FAILURES:
+            raise
+        except BaseException:  # the top of a task: a worker that is not heard any more is as good as dead
+            log.exception("Worker %d is ended because of what it says.", self._process.pid)
             kill(self._process)
 
     def _take(self, message: pipe.ToWorker | pipe.FromWorker) -> None:

@@ -36,10 +36,14 @@ class FakeEnd:
         raise EndedError
 
 
+class Panic(BaseException):
+    """As a Rust library's is, which is no Exception."""
+
+
 class FakePart:
     """The part of a rank that follows; fails at step `fails_at` with `failure`."""
 
-    def __init__(self, fails_at: int = 0, failure: Exception | None = None) -> None:
+    def __init__(self, fails_at: int = 0, failure: BaseException | None = None) -> None:
         self.steps: list[int] = []
         self._fails_at = fails_at
         self._failure = failure
@@ -150,12 +154,26 @@ def test_a_rank_that_follows_computes_until_rank_0_is_gone_and_says_nothing() ->
     assert part.steps == [1, 2]
 
 
-@pytest.mark.parametrize("failure", [RuntimeError("boom"), ProtocolError("Not for me."), MemoryError()])
-def test_a_rank_that_fails_while_following_says_why_once(failure: Exception) -> None:
+@pytest.mark.parametrize(
+    "failure", [RuntimeError("boom"), ProtocolError("Not for me."), MemoryError(), Panic("unwrap")]
+)
+def test_a_rank_that_fails_while_following_says_why_once(failure: BaseException) -> None:
     part = FakePart(2, failure)
     (error,) = followed(part, pack_step(frame(1)), pack_step(frame(2)), pack_step(frame(3)))
     assert part.steps == [1, 2]
     assert str(failure) in str(error)
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), SystemExit(3)])
+def test_what_ends_the_process_does_so(ending: BaseException) -> None:
+    end = FakeEnd()
+    near, far = socket.socketpair()
+    with far:
+        with near:
+            near.sendall(pack_step(frame(1)))
+        with pytest.raises(type(ending)):
+            follow(RankLine(far, "Rank 0 (cpu:0)"), FakePart(1, ending), end)
+    assert end.told == []
 
 
 def test_a_rank_that_is_sent_junk_says_so() -> None:

@@ -19,6 +19,10 @@ from tests.fakes.daemon_parts import stage_spec, worker_command
 DEADLINE_S = 60
 
 
+class Panic(BaseException):
+    """As a Rust library's is, which is no Exception."""
+
+
 class Lost:
     """What was said of a lost worker, and a way to wait for it."""
 
@@ -135,10 +139,20 @@ async def test_a_worker_that_says_what_is_no_message_is_ended() -> None:
             await worker.start(start(), ignore)
 
 
-async def test_a_worker_that_stands_still_while_loading_is_ended() -> None:
-    async with running("dawdles", patience=Patience(progress_s=0.3)) as (worker, _):
+@pytest.mark.parametrize("mode", ["dawdles", "repeats"])
+async def test_a_worker_that_stands_still_while_loading_is_ended(mode: str) -> None:
+    async with running(mode, patience=Patience(progress_s=0.3)) as (worker, _):
         with pytest.raises(StageFailedError, match="did not get on with loading"):
             await worker.start(start(), ignore)
+
+
+async def test_a_worker_of_which_a_word_cannot_be_taken_is_ended() -> None:
+    def panics(_done_bytes: int, _total_bytes: int) -> None:
+        raise Panic
+
+    async with running("dawdles") as (worker, _):
+        with pytest.raises(StageFailedError, match="SIGKILL"):
+            await worker.start(start(), panics)
 
 
 async def test_a_worker_that_does_not_start_is_ended() -> None:

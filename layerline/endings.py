@@ -1,0 +1,10 @@
+"""What ends a task or a call without being its failure: it is given up, or the process ends.
+
+The top of a task and the RPC boundary raise these again, and turn whatever else there is into an error for who waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+NOT_FAILURES = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
