@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import simulated
-from tests.bench.cases import CASES, NAMES, SIMULATED
+from tests.bench.cases import ALONE, CASES, NAMES, SIMULATED
 from tests.bench.effort import FULL, QUICK, Effort
 from tests.bench.figures import Figures
 from tests.bench.models import MODELS, BenchModel
@@ -55,8 +54,9 @@ def main(
     """Measure one node against two on this machine, each node on a core of its own, over 1 Gbit/s.
 
     Needs root, network namespaces and two cores. Both clusters are kept loaded and are asked in turn; ratios are
-    medians over the repetitions. The case "simulated" is one of stages that sleep, three against one, and needs none of
-    this. Progress goes to standard error, the table to standard output.
+    medians over the repetitions. Two cases have clusters of their own: "simulated" has stages that sleep, three against
+    one, and needs no lab; "losses" takes workers, ranks, nodes and cables away, and measures how long answers pause.
+    Progress goes to standard error, the table to standard output.
     """
     keys, names = chosen(models, MODELS), chosen(only, NAMES)
     effort = (QUICK if quick else FULL).with_repeats(repeats)
@@ -64,9 +64,9 @@ def main(
         raise click.ClickException(f"{reason}.")
     placement = Placement(first_layers=first_layers, instructions=instructions)
     found = [figures for key in keys for figures in _measured(MODELS[key], names, effort, placement)]
-    if SIMULATED in names:
-        _say(SIMULATED)
-        found.append(simulated.measure(effort))
+    for name in (name for name in ALONE if name in names):
+        _say(name)
+        found.append(ALONE[name](effort))
     print_report(found, Console(file=sys.stdout, width=120))
     if json_path is not None:
         write_json(found, machine_facts(), json_path)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.bench import batch, decode, depth, footprint, gaps, prefill, prefix, ranks
+from tests.bench import batch, decode, depth, footprint, gaps, losses, prefill, prefix, ranks, simulated
 from tests.bench.effort import Effort
 from tests.bench.figures import Figures
 from tests.bench.layout import ONE_NODE, TWO_NODES, TWO_RANKS, TWO_THREADS
 from tests.bench.models import MODELS
 from tests.bench.pair import Layouts, Pair
-
-SIMULATED = "simulated"  # the case that needs neither a model nor a lab; see `tests.bench.simulated`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,4 +34,7 @@ CASES = (
     Case(name="depth", measure=depth.measure, models=("qwen",)),
     Case(name="ranks", measure=ranks.measure, models=("smollm2",), layouts=(TWO_THREADS, TWO_RANKS)),
 )
-NAMES = (*(case.name for case in CASES), SIMULATED)
+SIMULATED = "simulated"  # needs no lab
+ALONE: dict[str, Callable[[Effort], Figures]] = {SIMULATED: simulated.measure, "losses": losses.measure}
+"""Cases with clusters of their own, which need no model from outside."""
+NAMES = (*(case.name for case in CASES), *ALONE)
