@@ -307,6 +307,8 @@ async def test_clients_that_leave_while_a_pipeline_is_lost_leave_nothing_behind(
         at_step(5, nodes[1])
         asking = [asyncio.create_task(answer(coordinator, **SOME, n=2)) for _ in range(3)]
         await comes_to(coordinator, "planning")
+        while (stats := coordinator.stats()) is None or len(stats.requests) < 6:  # noqa: ASYNC110  # until the last of them is read
+            await asyncio.sleep(0.01)
         for task in asking:
             task.cancel()
         await asyncio.wait(asking)
