@@ -16,6 +16,7 @@ import platformdirs
 
 from coordinator.concurrency import all_of
 from coordinator.discovery.members import Member
+from coordinator.temporary_folder import temporary_folder
 from layerline.errors import (
     DeadlineError,
     InternalError,
@@ -30,6 +31,7 @@ from layerline.facts import ModelListing, NodeFacts
 from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
 from layerline.models.folder import is_model
+from layerline.models.indexing import card_at, index_apart
 from layerline.models.mismatch import describe_mismatch
 from layerline.models.names import composed, listed_name, name_as_listed, path_here
 
@@ -158,13 +160,15 @@ def _having(members: Sequence[Member], name: str) -> tuple[Member, ...]:
 
 
 async def _own_card(path: Path, name: str, on_progress: OnProgress) -> ModelCard:
-    cache = CardCache(platformdirs.user_cache_path("layerline") / "cards")
-    loop = asyncio.get_running_loop()
-
-    def progressed(done_bytes: int, total_bytes: int) -> None:  # called from the threads that hash
-        loop.call_soon_threadsafe(on_progress, "", done_bytes, total_bytes)
-
-    return await asyncio.to_thread(cache.card, path, name, progressed)
+    """The card of the model at `path`, made by a child, as its files may be anybody's; made once."""
+    folder = platformdirs.user_cache_path("layerline") / "cards"
+    kept = await asyncio.to_thread(CardCache(folder).card_cached, path)
+    if kept is not None:
+        return replace(kept, name=name)
+    with temporary_folder() as work:
+        card_path = work / "card"
+        await index_apart(path, name, folder, card_path, lambda done, total: on_progress("", done, total))
+        return await asyncio.to_thread(card_at, card_path, name)
 
 
 async def _card(

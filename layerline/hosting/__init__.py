@@ -1,1 +1,2 @@
-"""What the programs that serve have in common: their `ports`, their `adverts` on the network, their `end_signals`."""
+"""What the programs that serve have in common: `ports`, `adverts` on the network, `end_signals`, and the
+`child` processes that they start."""

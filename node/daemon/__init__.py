@@ -17,5 +17,6 @@ Rooms
 `workers`   processes that compute a stage, one for each of its devices
 `devices`   what the machine has, how much models may take, how fast it is
 
-A hold commands stages, and stages have workers; none knows those before it. What all of them start is a `child`.
+A hold commands stages, and stages have workers; none knows those before it. What all of them start is a
+`layerline.hosting.child`.
 """

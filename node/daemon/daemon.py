@@ -21,13 +21,13 @@ import grpc.aio
 from layerline.endings import NOT_FAILURES
 from layerline.errors import LayerlineError, PortInUseError, UsageError
 from layerline.hosting.adverts import advertise, look_interval, sockets_for
+from layerline.hosting.child import python_module
 from layerline.hosting.descriptors import raise_descriptor_limit
 from layerline.hosting.end_signals import LastResort, told_by_signals
 from layerline.hosting.ports import ANY_IPV4, Bind, Listening, listen
 from layerline.rpc.channels import make_server
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2_grpc
-from node.daemon.child import python_module
 from node.daemon.description import Description
 from node.daemon.devices.readings import check_memory, chosen_devices
 from node.daemon.devices.system import system_devices

@@ -13,7 +13,7 @@ import time
 import torch
 
 from layerline.facts import ALL_REDUCE_BYTES
-from node.daemon.child import end_with_parent
+from layerline.hosting.child import end_with_parent
 from node.ranks.measure import measure_all_reduce
 from node.worker.rank_group import joined
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from layerline.errors import LayerlineError
 from layerline.facts import DeviceFacts
 from layerline.holding import Bind, Peer, Place
+from layerline.hosting.child import python_module
+from layerline.models.indexing import OnProgress
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
-from node.daemon.child import python_module
 from node.daemon.stages.keeper import KeeperSettings, StageKeeper
 from node.daemon.stages.kept import Models, OnLost, SpawnWorker
-from node.daemon.stages.model_library import OnProgress, OpenedModel
+from node.daemon.stages.model_library import OpenedModel
 from node.daemon.workers.group import WorkerGroup
 from node.pipe import Placed, Start, Started
 from tests.fakes.cards import model_card

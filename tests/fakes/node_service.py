@@ -21,6 +21,7 @@ from layerline.frames import Frame, StepResult
 from layerline.holding import HoldCommand, HoldEvent, Place
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
+from layerline.models.indexing import OnProgress
 from layerline.rpc.channels import make_server
 from layerline.rpc.convert import from_union, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler
@@ -31,7 +32,7 @@ from node.daemon.hold.admission import HoldAdmission
 from node.daemon.service import address_of
 from node.daemon.stages.keeper import KeeperSettings, StageKeeper
 from node.daemon.stages.kept import OnLost
-from node.daemon.stages.model_library import OnProgress, OpenedModel
+from node.daemon.stages.model_library import OpenedModel
 from node.pipe import Placed, Start, Started
 from node.worker.ring_service import RingService
 from node.worker.stage_compute import OnLoop

@@ -14,14 +14,15 @@ import numpy as np
 from layerline.errors import LayerlineError
 from layerline.frames import Frame, Hello, PageRun, Sampling, Span, TensorBytes
 from layerline.holding import Place
+from layerline.hosting.child import python_module
 from layerline.models.card import ModelCard
+from layerline.models.indexing import OnProgress
 from layerline.plan import StageSpec
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.transport import Transport
 from layerline.version import WIRE_VERSION
-from node.daemon.child import python_module
 from node.daemon.stages.kept import KeptStage, OnLost
-from node.daemon.stages.model_library import OnProgress, OpenedModel
+from node.daemon.stages.model_library import OpenedModel
 from node.daemon.workers.group import WorkerGroup
 from node.daemon.workers.process import PATIENCE
 from tests.fakes.daemon_parts import make_keeper, place_of

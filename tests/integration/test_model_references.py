@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from layerline.errors import ModelMismatchError, ModelNotFoundError
+from layerline.errors import ModelCorruptError, ModelMismatchError, ModelNotFoundError
+from layerline.models import card_cache
 from layerline.models.card import ModelCard
 from layerline.plan import Plan, PlanRequest
 from tests.fakes.coordinators import two_nodes
-from tests.fakes.model_files import TinyModel, write_gguf
+from tests.fakes.model_files import TinyModel, write_folder, write_gguf
 from tests.fakes.node_service import tiny_card
 
 
@@ -75,3 +76,23 @@ async def test_a_path_that_holds_no_model_is_no_model(card: ModelCard, tmp_path:
 
 async def test_a_name_may_be_written_in_another_form(card: ModelCard) -> None:
     assert (await planned(card, "cafe\u0301", ("caf\u00e9.gguf",))).model == "caf\u00e9.gguf"
+
+
+async def test_files_of_this_machine_are_read_in_a_process_of_their_own(
+    card: ModelCard, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_this_process(*_: object) -> ModelCard:
+        raise AssertionError("the coordinator has read the files itself")
+
+    monkeypatch.setattr(card_cache, "index_model", in_this_process)
+    path = next((models / "org").iterdir())
+    for _ in range(2):
+        assert (await planned(card, str(path), (f"org/{path.name}",))).model == f"org/{path.name}"
+
+
+async def test_a_path_to_headers_that_take_all_memory_is_refused(card: ModelCard, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "bomb", TinyModel())
+    header = b'{"a": [' + b"[]," * 30_000_000 + b"[]]}"
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ModelCorruptError, match="The headers of model bomb take"):
+        await planned(card, str(folder), ("bomb.gguf",))

@@ -15,6 +15,7 @@ import pytest
 from layerline.errors import LayerlineError, ModelCorruptError, NodeLostError, ProtocolError
 from layerline.frames import Frame, Hello, PageRun, Sampling, Span, StepResult, TensorBytes
 from layerline.holding import Peer, Place
+from layerline.hosting.child import python_module, spawn
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.plan import StageSpec
@@ -22,7 +23,6 @@ from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.transport import Transport
 from layerline.version import WIRE_VERSION
 from node import pipe
-from node.daemon.child import python_module, spawn
 from node.daemon.workers.seats import rank_seats
 from node.stage import Stage
 from tests.fakes.model_files import TinyModel, write_gguf

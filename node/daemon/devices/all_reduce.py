@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from layerline.facts import MAX_ALL_REDUCE_US
-from node.daemon.child import child, compute_environment, python_module
+from layerline.hosting.child import child, compute_environment, python_module
 from node.daemon.devices.measurements import MeasuredFile, UnmeasuredError, measured_again, measured_once
 from node.daemon.devices.readings import DeviceReading
 from node.daemon.devices.speeds import MEASURE_DEADLINE_S, answer_of, speed_key

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from node.daemon.child import end_with_parent
+from layerline.hosting.child import end_with_parent
 
 SLICES = 8
 SLICE_S = 0.12

@@ -11,7 +11,7 @@ from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from node.daemon.child import LastWords, child, compute_environment, python_module
+from layerline.hosting.child import LastWords, child, compute_environment, python_module
 from node.daemon.devices.cores import usable_cores
 from node.daemon.devices.measurements import MeasuredFile, UnmeasuredError, measured_again, measured_once
 from node.daemon.devices.readings import DeviceReading, Speed

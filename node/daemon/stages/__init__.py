@@ -7,6 +7,6 @@ if its model is the one planned (`model_library`) and it fits its devices beside
 that if a new stage needs its memory, the longest idle first. A lost worker ends its own stage, and the holder is told
 which and why.
 
-The `model_library` lists the models folder, and has a child process (`index_child`) hash a model once, when somebody
-first asks for its card.
+The `model_library` lists the models folder, and has a child process hash a model once
+(`layerline.models.indexing`), when somebody first asks for its card.
 """

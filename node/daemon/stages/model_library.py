@@ -8,34 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-import signal
-from asyncio.subprocess import Process
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from layerline.errors import (
-    DeadlineError,
-    InternalError,
-    LayerlineError,
-    ModelCorruptError,
-    OverloadedError,
-    error_from_code,
-)
+from layerline.errors import LayerlineError, ModelCorruptError, OverloadedError
 from layerline.facts import ModelListing
-from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
 from layerline.models.folder import find_model, list_models
+from layerline.models.indexing import IndexCommand, OnProgress, card_at, index_apart, index_command
 from layerline.models.spec import ModelSpec
 from layerline.models.tensor_table import TensorEntry
-from node.daemon.child import LastWords, child, python_module
 
 MAX_INDEXINGS = 4
-SILENCE_DEADLINE_S = 60.0
-OVER_LIMITS = (-signal.SIGABRT, -getattr(signal, "SIGXCPU", 0))  # a failed allocation in a library, and the system
-OnProgress = Callable[[int, int], None]
-IndexCommand = Callable[[Path, str, Path, Path], Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,11 +32,6 @@ class OpenedModel:
     tensors: tuple[TensorEntry, ...]
     path: Path
     card_path: Path
-
-
-def index_command(path: Path, name: str, cache: Path, card_path: Path) -> Sequence[str]:
-    """The command that indexes the model at `path` and leaves its card at `card_path`."""
-    return python_module("node.daemon.stages.index_child", str(path), name, str(cache), str(card_path))
 
 
 class ModelLibrary:
@@ -114,8 +93,7 @@ class ModelLibrary:
 
     async def _run(self, name: str, path: Path, tell: OnProgress) -> OpenedModel:
         fresh = self._work / f"{next(self._numbers)}.new"
-        async with child(self._command(path, name, self._cache, fresh)) as (process, words):
-            await _follow(process, words, name, tell)
+        await index_apart(path, name, self._cache, fresh, tell, self._command)
         opened = await asyncio.to_thread(_opened, name, path, fresh)
         self._opened[name] = opened
         return opened
@@ -147,53 +125,15 @@ class _Indexing:
                 self.task.cancel()
 
 
-async def _follow(process: Process, words: LastWords, name: str, tell: OnProgress) -> None:
-    """Takes what the child says until it has made the card; raises what it has against the model."""
-    hashing = False
-    while True:
-        said = await _next_words(process, name)
-        match said:
-            case ["progress", int(done_bytes), int(total_bytes)]:
-                hashing = True
-                tell(done_bytes, total_bytes)
-            case ["error", str(code), str(message), str(remedy)]:
-                raise error_from_code(code, message, remedy=remedy)
-            case ["card"]:
-                return
-            case None if not hashing and await process.wait() in OVER_LIMITS:
-                message = f"The headers of model {name} take more memory or processor time than reading them may."
-                raise ModelCorruptError(message, remedy="Fetch the model anew.")
-            case _:
-                ending = f"exit code {await process.wait()}" if said is None else f"the words {said!r}"
-                message = f"Indexing model {name} ended with {ending} ({words.last})."
-                raise InternalError(message, remedy="This is a bug; please report it.")
-
-
-async def _next_words(process: Process, name: str) -> object:
-    """The next line as JSON, None at the end."""
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(SILENCE_DEADLINE_S):
-            line = await process.stdout.readline()
-    except TimeoutError:
-        message = f"Indexing model {name} made no progress for {SILENCE_DEADLINE_S:.0f} s."
-        raise DeadlineError(message, remedy="Check that the disk is not stuck.") from None
-    try:
-        return json.loads(line) if line else None
-    except ValueError:
-        return line
-
-
 def _opened(name: str, path: Path, fresh: Path) -> OpenedModel:
     """Reads the card in `fresh` and keeps the file under its digest."""
+    card = card_at(fresh, name)
+    card_path = fresh.with_name(f"{card.digest}.card")
     try:
-        card = ModelCard.from_bytes(fresh.read_bytes())
-        card_path = fresh.with_name(f"{card.digest}.card")
         fresh.replace(card_path)
-    except (OSError, ValueError) as error:
-        raise ModelCorruptError(
-            f"The card of model {name} cannot be kept: {error}.", remedy="Check the disk."
-        ) from error
+    except OSError as error:
+        message = f"The card of model {name} cannot be kept: {error}."
+        raise ModelCorruptError(message, remedy="Check the disk.") from error
     return OpenedModel(
         name=name, digest=card.digest, spec=card.spec, tensors=card.tensors, path=path, card_path=card_path
     )

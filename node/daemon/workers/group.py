@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.holding import Place
-from node.daemon.child import compute_environment
+from layerline.hosting.child import compute_environment
 from node.daemon.workers.process import PATIENCE, OnLost, OnProgress, Patience, WorkerProcess
 from node.daemon.workers.seats import RankSeat, rank_seats
 from node.pipe import Placed, Start, Started

@@ -20,8 +20,8 @@ from layerline.endings import NOT_FAILURES
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.growth import GrowthDeadline
 from layerline.holding import Place
+from layerline.hosting.child import LastWords, kill, reaped, spawn
 from node import pipe
-from node.daemon.child import LastWords, kill, reaped, spawn
 from node.daemon.workers.process_state import look_at
 from node.daemon.workers.silence import BUSY_SILENCE_S, FROZEN_S, LOOK_INTERVAL_S, Silence
 from node.pipe import Alive, Failed, Placed, Progress, Refused, Start, Started, Vacate

@@ -18,8 +18,9 @@ from layerline.errors import (
     ModelNotFoundError,
     OverloadedError,
 )
+from layerline.models import indexing
 from layerline.models.card import ModelCard
-from node.daemon.stages import model_library
+from layerline.models.indexing import IndexCommand, OnProgress, index_command
 from node.daemon.stages.model_library import MAX_INDEXINGS, ModelLibrary
 from tests.fakes.model_files import TinyModel, write_gguf
 
@@ -30,7 +31,7 @@ def ignore(_done_bytes: int, _total_bytes: int) -> None:
     pass
 
 
-def saying(*lines: object, code: int = 0) -> model_library.IndexCommand:
+def saying(*lines: object, code: int = 0) -> IndexCommand:
     """An index child that says these lines and ends; None is a wait for the end of its input."""
     said = [
         "sys.stdin.read()" if line is None else f"print({json.dumps(json.dumps(line))}, flush=True)" for line in lines
@@ -44,14 +45,14 @@ def saying(*lines: object, code: int = 0) -> model_library.IndexCommand:
     return command
 
 
-def library(tmp_path: Path, command: model_library.IndexCommand = model_library.index_command) -> ModelLibrary:
+def library(tmp_path: Path, command: IndexCommand = index_command) -> ModelLibrary:
     (tmp_path / "work").mkdir(exist_ok=True)
     models = tmp_path / "models"
     models.mkdir(exist_ok=True)
     return ModelLibrary(models, node="kitchen", cache=tmp_path / "cache", work=tmp_path / "work", command=command)
 
 
-def setting(event: asyncio.Event) -> model_library.OnProgress:
+def setting(event: asyncio.Event) -> OnProgress:
     return lambda _done_bytes, _total_bytes: event.set()
 
 
@@ -123,7 +124,7 @@ async def test_a_child_that_fails_is_an_error(
 
 
 async def test_a_child_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_library, "SILENCE_DEADLINE_S", 0.1)
+    monkeypatch.setattr(indexing, "SILENCE_DEADLINE_S", 0.1)
     with_files(tmp_path, "tiny")
     with pytest.raises(DeadlineError, match="no progress"):
         await library(tmp_path, saying(None)).open("tiny", ignore)

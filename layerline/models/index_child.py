@@ -1,7 +1,7 @@
-"""Makes a model's card apart from the daemon: `python -m node.daemon.stages.index_child PATH NAME CACHE CARD`.
+"""Makes a model's card in a process of its own: `python -m layerline.models.index_child PATH NAME CACHE CARD`.
 
-Hashing takes every weight through memory and a while; the daemon stays small and answers meanwhile. Prints one
-JSON list a line: ["progress", done, total] now and then, and at the end ["error", code, message, remedy] or
+Hashing takes every weight through memory and a while; a node or a coordinator stays small and answers meanwhile. Prints
+one JSON list a line: ["progress", done, total] now and then, and at the end ["error", code, message, remedy] or
 ["card"], once the card lies in the file CARD.
 
 Until the first weights are hashed the headers are read, which somebody may have made to take all memory and time: so
@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 from layerline.errors import LayerlineError, ModelCorruptError, ModelUnreadableError
+from layerline.hosting.child import end_with_parent
 from layerline.limits import lift_limits, limit_further
 from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
 from layerline.models.fields import REMEDY
 from layerline.models.unreadable import unreadable
-from node.daemon.child import end_with_parent
 
 PROGRESS_INTERVAL_S = 0.1
 HEADERS_MEMORY_BYTES = 768 << 20  # a tokenizer of 262,144 tokens takes 520 MiB

@@ -1,7 +1,7 @@
-"""Child processes of the daemon: started from an argument list, ended with their block, their last words kept.
+"""Child processes: started from an argument list, ended with their block, their last words kept.
 
-Each is the leader of its own session, so that Ctrl-C in a terminal reaches the daemon alone, which then ends
-its children in order. A child whose standard input ends has lost its daemon and ends itself: short-lived ones by
+Each is the leader of its own session, so that Ctrl-C in a terminal reaches its parent alone, which then ends
+its children in order. A child whose standard input ends has lost its parent and ends itself: short-lived ones by
 `end_with_parent`, which is the child's own part.
 """
 
@@ -116,7 +116,7 @@ class LastWords:
 
 
 def end_with_parent() -> None:
-    """Ends this process at once when its standard input ends, which it does when the daemon is gone."""
+    """Ends this process at once when its standard input ends, which it does when its parent is gone."""
 
     def wait() -> None:
         while os.read(0, 4096):

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from node.daemon.child import LAST_LINES, MAX_LINE_BYTES, LastWords, child, compute_environment
+from layerline.hosting.child import LAST_LINES, MAX_LINE_BYTES, LastWords, child, compute_environment
 
 DEADLINE_S = 20
 
@@ -51,7 +51,7 @@ async def test_a_child_is_dead_when_its_block_is_left() -> None:
 async def test_a_child_that_loses_its_daemon_ends_itself() -> None:
     program = """
 import time
-from node.daemon.child_life import end_with_parent
+from layerline.hosting.child import end_with_parent
 end_with_parent()
 print("up", flush=True)
 time.sleep(600)

@@ -1,0 +1,86 @@
+"""Has a child process make a model's card; the headers, which may be forged, in bounded memory and time.
+
+For nodes and coordinators, which stay small and answer meanwhile. What the child does is in `index_child`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from asyncio.subprocess import Process
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from layerline.errors import DeadlineError, InternalError, ModelCorruptError, error_from_code
+from layerline.hosting.child import LastWords, child, python_module
+from layerline.models.card import ModelCard
+
+SILENCE_DEADLINE_S = 60.0
+OVER_LIMITS = (-signal.SIGABRT, -getattr(signal, "SIGXCPU", 0))  # a failed allocation in a library, and the system
+
+OnProgress = Callable[[int, int], None]
+IndexCommand = Callable[[Path, str, Path, Path], Sequence[str]]
+
+
+def index_command(path: Path, name: str, cache: Path, card_path: Path) -> Sequence[str]:
+    """The command that indexes the model at `path` and leaves its card at `card_path`."""
+    return python_module("layerline.models.index_child", str(path), name, str(cache), str(card_path))
+
+
+async def index_apart(
+    path: Path, name: str, cache: Path, card_path: Path, tell: OnProgress, command: IndexCommand = index_command
+) -> None:
+    """Leaves the card of the model at `path`, called `name`, at `card_path`; the one kept in `cache` if there is one.
+
+    `tell(done_bytes, total_bytes)` while weights are hashed. Raises what the child has against the model,
+    ModelCorruptError too if its headers are over the child's limits; DeadlineError if it makes no progress.
+    """
+    async with child(command(path, name, cache, card_path)) as (process, words):
+        await _follow(process, words, name, tell)
+
+
+def card_at(card_path: Path, name: str) -> ModelCard:
+    """The card that a child has left there; ModelCorruptError if there is none."""
+    try:
+        return ModelCard.from_bytes(card_path.read_bytes())
+    except (OSError, ValueError) as error:
+        message = f"The card of model {name} cannot be kept: {error}."
+        raise ModelCorruptError(message, remedy="Check the disk.") from error
+
+
+async def _follow(process: Process, words: LastWords, name: str, tell: OnProgress) -> None:
+    """Takes what the child says until it has made the card; raises what it has against the model."""
+    hashing = False
+    while True:
+        said = await _next_words(process, name)
+        match said:
+            case ["progress", int(done_bytes), int(total_bytes)]:
+                hashing = True
+                tell(done_bytes, total_bytes)
+            case ["error", str(code), str(message), str(remedy)]:
+                raise error_from_code(code, message, remedy=remedy)
+            case ["card"]:
+                return
+            case None if not hashing and await process.wait() in OVER_LIMITS:
+                message = f"The headers of model {name} take more memory or processor time than reading them may."
+                raise ModelCorruptError(message, remedy="Fetch the model anew.")
+            case _:
+                ending = f"exit code {await process.wait()}" if said is None else f"the words {said!r}"
+                message = f"Indexing model {name} ended with {ending} ({words.last})."
+                raise InternalError(message, remedy="This is a bug; please report it.")
+
+
+async def _next_words(process: Process, name: str) -> object:
+    """The next line as JSON, None at the end."""
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(SILENCE_DEADLINE_S):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        message = f"Indexing model {name} made no progress for {SILENCE_DEADLINE_S:.0f} s."
+        raise DeadlineError(message, remedy="Check that the disk is not stuck.") from None
+    try:
+        return json.loads(line) if line else None
+    except ValueError:
+        return line
