@@ -29,7 +29,7 @@ from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanR
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
 from layerline.rpc.channels import MAX_MESSAGE_BYTES
 from layerline.rpc.convert import from_message, from_union, to_message
-from layerline.rpc.status import DETAIL_KEY, error_from_rpc
+from layerline.rpc.status import DETAIL_KEY, TOO_LARGE, error_from_rpc
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
 from layerline.stats_report import StatsReport
 from layerline.units import format_bytes
@@ -256,7 +256,17 @@ def failure_of(failure: grpc.RpcError, address: str) -> LayerlineError:
             return RequestError("The request was cancelled.", remedy="Ask again.")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineError(f"{peer} did not answer in time.", remedy="Check that it is not frozen.")
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _is_of_request(failure.details() or ""):
+            return RequestError(
+                f"The request is too long to be sent ({failure.details()}).",
+                remedy="Shorten the prompt; no model has a context for one of that length.",
+            )
     return error_from_rpc(failure, peer=peer)
+
+
+def _is_of_request(details: str) -> bool:
+    """Whether what is too large is what this side sent, and not what came back."""
+    return TOO_LARGE in details and ("CLIENT: Sent" in details or "SERVER: Received" in details)
 
 
 def _is_from_grpc(failure: grpc.RpcError) -> bool:

@@ -30,6 +30,7 @@ MAX_RETRY_AFTER_S = 86_400
 
 # The status that grpc.aio makes up when a call ends during a write; the peer's own is lost then.
 WRITE_FAILED = (grpc.StatusCode.INTERNAL, "Internal error from Core")
+TOO_LARGE = "message larger than max"  # in the details of RESOURCE_EXHAUSTED, if it is because of a message's size
 MAX_DETAILS_LENGTH = 500  # of the status itself, for people with other tools; it says nothing that the detail does not
 
 # What ends a handler without being its failure: the call or the process ends.
@@ -125,11 +126,20 @@ def error_from_rpc(failure: _RpcFailure, *, peer: str, node: str = "") -> Layerl
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return errors.DeadlineError(f"{peer} did not answer in time.", node=node, remedy="Check that it is not frozen.")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return errors.ProtocolError(f"A message to or from {peer} was refused as too large ({details}).", node=node)
+        return _exhausted(details, peer, node)
     return errors.ProtocolError(
         f"{peer} answered outside the protocol ({code.name}: {details}).",
         node=node,
         remedy="Check that the address is that of a layerline process of the same version.",
+    )
+
+
+def _exhausted(details: str, peer: str, node: str) -> LayerlineError:
+    """What gRPC means by RESOURCE_EXHAUSTED: a message over a bound, or too many calls at a time."""
+    if TOO_LARGE in details:
+        return errors.ProtocolError(f"A message to or from {peer} was refused as too large ({details}).", node=node)
+    return errors.OverloadedError(
+        f"{peer} takes no further call now ({details}).", node=node, remedy="Try again in a moment.", retry_after_s=1
     )
 
 

@@ -166,7 +166,7 @@ async def test_the_generator_of_a_stream_is_closed_with_its_call() -> None:
     [
         (grpc.StatusCode.UNAVAILABLE, errors.NodeLostError, "node b at 10.0.0.2:1 is gone (Connection refused)"),
         (grpc.StatusCode.DEADLINE_EXCEEDED, errors.DeadlineError, "did not answer in time"),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.ProtocolError, "too large"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.OverloadedError, "takes no further call now"),
         (grpc.StatusCode.UNIMPLEMENTED, errors.ProtocolError, "UNIMPLEMENTED"),
         (grpc.StatusCode.CANCELLED, errors.ProtocolError, "CANCELLED"),
     ],
@@ -181,6 +181,16 @@ def test_a_status_without_detail_is_named_by_its_code(
     assert type(heard) is cls
     assert words in heard.message
     assert heard.node == "b"
+
+
+def test_a_message_over_the_bound_is_told_from_too_many_calls() -> None:
+    details = "Stream removed (CLIENT: Received message larger than max (5000000 vs. 1000))"
+    failure = grpc.aio.AioRpcError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.aio.Metadata(), grpc.aio.Metadata(), details
+    )
+    heard = error_from_rpc(failure, peer="node b", node="b")
+    assert type(heard) is errors.ProtocolError
+    assert "too large" in heard.message
 
 
 def test_an_unknown_code_of_a_newer_peer_keeps_its_sentence() -> None:
