@@ -20,9 +20,10 @@ from coordinator.discovery.finder import Finder
 from coordinator.model_service import ModelService, ServiceBounds
 from coordinator.node_client import NodeClient
 from coordinator.pipeline import pipeline
-from coordinator.plan_maker import PlanMaker, Tell, untold
+from coordinator.plan_maker import Availability, PlanMaker, Tell, untold
 from coordinator.plan_match import does_for, other_model
 from coordinator.settings import CoordinatorSettings
+from layerline.addresses import split_address
 from layerline.errors import LayerlineError, NoCoordinatorError, RequestError
 from layerline.holding import HoldHello
 from layerline.models.names import same_name
@@ -71,7 +72,7 @@ class Coordinator:
         self._address = address
         self._open_pipeline = functools.partial(pipeline, transport=transport)
         self._nodes = NodeClient(transport)
-        self._hello = HoldHello.of(settings.name)
+        self._hello = HoldHello.of(settings.name, _port_of(address))
         self._life = AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()  # that bring a model up
         self._preparing = asyncio.Lock()
@@ -110,9 +111,9 @@ class Coordinator:
         members = await self._search.members(wait_for_starting=False)
         return NodesReport(nodes=tuple(member.report for member in members), searched=self._search.searched)
 
-    async def nodes_are_free(self, model: str) -> bool:
-        """Whether there are nodes and no coordinator holds any, so that none need be looked for to serve `model`."""
-        return await self._maker.nodes_are_free(model)
+    async def availability(self, model: str) -> Availability:
+        """Whether nodes are free to serve `model`, or else which coordinators hold them; as soon as that is known."""
+        return await self._maker.availability(model)
 
     async def models(self) -> ModelsReport:
         """Every model that a usable node has; files that differ under one name are listed apart."""
@@ -272,6 +273,11 @@ class Coordinator:
             await service.leave()
             raise
         return service
+
+
+def _port_of(address: str) -> int:
+    """The port on which clients reach it; 0 if only those of this machine do."""
+    return 0 if address.startswith("unix:") else split_address(address)[1]
 
 
 def _outcome(task: asyncio.Task[tuple[ModelService, Plan]]) -> tuple[ModelService, Plan]:

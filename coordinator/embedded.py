@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from coordinator.coordinator import Coordinator
 from coordinator.model_service import ServiceBounds
+from coordinator.plan_maker import Availability
 from coordinator.service import CoordinatorService
 from coordinator.settings import CoordinatorSettings
 from coordinator.temporary_folder import temporary_folder
@@ -20,10 +21,10 @@ STOP_GRACE_S = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Embedded:
-    """`address` is for `AsyncClient`; `nodes_are_free(model)` is `Coordinator.nodes_are_free`."""
+    """`address` is for `AsyncClient`; `availability(model)` is `Coordinator.availability`."""
 
     address: str
-    nodes_are_free: Callable[[str], Awaitable[bool]]
+    availability: Callable[[str], Awaitable[Availability]]
 
 
 @asynccontextmanager
@@ -40,6 +41,6 @@ async def embedded_coordinator(
             transport.listen(server, address)
             await server.start()
             try:
-                yield Embedded(address=address, nodes_are_free=coordinator.nodes_are_free)
+                yield Embedded(address=address, availability=coordinator.availability)
             finally:
                 await server.stop(STOP_GRACE_S)

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import grpc.aio
 
-from layerline.addresses import is_loopback, require_peer_address, split_address
+from layerline.addresses import is_loopback, join_address, require_peer_address, split_address
 from layerline.errors import DeadlineError, NodeLostError, NodeUnreachableError, ProtocolError
-from layerline.facts import NodeFacts
+from layerline.facts import Holder, NodeFacts
 from layerline.growth import GrowthDeadline
 from layerline.models.card import MAX_CARD_BYTES, ModelCard
 from layerline.rpc.convert import from_message
@@ -46,7 +46,8 @@ class NodeClient:
                 if isinstance(error, NodeLostError):
                     raise NodeUnreachableError(f"{address}: {connection_failure(failure.details())}") from None
                 raise error from None
-        return replace(facts, addresses=tuple(told for told in facts.addresses if _may_be_dialled(told, address)))
+        addresses = tuple(told for told in facts.addresses if _may_be_dialled(told, address))
+        return replace(facts, addresses=addresses, held_by=seen_from_here(facts.held_by, address))
 
     async def open_model(
         self,
@@ -105,6 +106,16 @@ async def _reach(address: str) -> None:
         why = (error.strerror if isinstance(error, OSError) else "") or str(error)
         raise NodeUnreachableError(f"{address}: {why}") from None
     writer.close()
+
+
+def seen_from_here(holder: Holder | None, asked: str) -> Holder | None:
+    """The holder as it can be called from here: what is on the machine of a node that was asked there is there."""
+    if holder is None or not holder.takes_requests:
+        return holder
+    if _is_here(holder.address):
+        there = join_address(split_address(asked)[0], split_address(holder.address)[1])
+        return replace(holder, address=there)
+    return replace(holder, takes_requests=_may_be_dialled(holder.address, asked))
 
 
 def _may_be_dialled(told: str, asked: str) -> bool:

@@ -42,6 +42,14 @@ class MadePlan:
     addresses: Mapping[str, Sequence[str]]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Availability:
+    """Whether there are nodes and no coordinator holds any; else where coordinators that hold some take requests."""
+
+    free: bool
+    coordinators: tuple[str, ...] = ()
+
+
 class Planner(Protocol):
     """What makes plans: `PlanMaker`, or a fake."""
 
@@ -86,19 +94,21 @@ class PlanMaker:
             plan = _decided(request, members, found)
         return _made(plan, members, found)
 
-    async def nodes_are_free(self, model: str) -> bool:
-        """Whether there are nodes, and no coordinator holds any: said as soon as those with `model` in memory answer.
+    async def availability(self, model: str) -> Availability:
+        """Who holds the nodes: said as soon as one that is held answers, or those with `model` in memory.
 
-        Whoever serves a model holds its nodes, so that there is no coordinator to look for then.
+        Whoever serves a model holds its nodes, so that where none is held there is no coordinator to look for.
         """
-        if not model:  # any model will do, as for a list of nodes
-            members = await self._members(untold, wait_for_starting=False)
-            return _are_free(members)
         try:
-            in_memory = await self._in_memory(PlanRequest(model=model), untold, wait_for_starting=False)
+            if model:
+                request = PlanRequest(model=model)
+                in_memory = await self._in_memory(request, untold, wait_for_starting=False, until=_are_served)
+                members = in_memory.members
+            else:  # any model will do, as for a list of nodes
+                members = await self._members(untold, wait_for_starting=False, enough=_are_served)
         except (LayerlineError, ValueError):  # it is told where it matters
-            return False
-        return _are_free(in_memory.members)
+            return Availability(free=False)
+        return Availability(free=_are_free(members), coordinators=_coordinators(members))
 
     async def is_of_digest(self, reference: str, digest: str) -> bool:
         """Whether `reference` means a model whose weights have that digest, whatever nodes call it."""
@@ -136,13 +146,20 @@ class PlanMaker:
         )
         return members, await self._model_on(members, request, tell)
 
-    async def _in_memory(self, request: PlanRequest, tell: Tell, *, wait_for_starting: bool) -> _InMemory:
-        """The nodes that have all of the model in memory, as soon as they have answered; else all nodes there are."""
+    async def _in_memory(
+        self, request: PlanRequest, tell: Tell, *, wait_for_starting: bool, until: Enough = lambda _: False
+    ) -> _InMemory:
+        """The nodes that have all of the model in memory, as soon as they have answered; else all nodes there are.
+
+        Only those that have answered, and no model, once `until` is true of them.
+        """
         members = await self._members(
-            tell, wait_for_starting=wait_for_starting, enough=lambda found: bool(_loaded(found, request))
+            tell,
+            wait_for_starting=wait_for_starting,
+            enough=lambda found: until(found) or bool(_loaded(found, request)),
         )
         loaded = _loaded(members, request)
-        if not loaded:
+        if until(members) or not loaded:
             return _InMemory(members=members, found=None)
         card = (await self._found_on(loaded, request, tell)).card
         if not _is_whole(loaded, card):
@@ -198,6 +215,17 @@ def _named(request: PlanRequest) -> Sequence[str]:
 def _are_free(members: Sequence[Member]) -> bool:
     held = any(member.facts and member.facts.held_by for member in members)
     return not held and any(not member.unusable for member in members)
+
+
+def _coordinators(members: Sequence[Member]) -> tuple[str, ...]:
+    """Where the coordinators take requests that hold some of these."""
+    holders = [member.facts.held_by for member in members if member.facts and member.facts.held_by]
+    return tuple(dict.fromkeys(holder.address for holder in holders if holder.takes_requests))
+
+
+def _are_served(members: Sequence[Member]) -> bool:
+    """Whether a coordinator that takes requests holds one of these."""
+    return bool(_coordinators(members))
 
 
 def _loaded(members: Sequence[Member], request: PlanRequest) -> Sequence[Member]:

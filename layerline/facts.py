@@ -62,18 +62,22 @@ class ModelListing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """The coordinator that a node obeys: its own name for itself, and the address the connection shows.
+    """The coordinator that a node obeys: its own name for itself, and its address.
 
-    `instance` is that of its hello, by which a coordinator knows its own holds whatever others are called.
+    One that `takes_requests` takes them at `address`; of another it is what the connection shows. `instance` is that of
+    its hello, by which a coordinator knows its own holds whatever others are called.
     """
 
     coordinator: str
     address: str
     instance: str
+    takes_requests: bool = False
 
     def __post_init__(self) -> None:
         require_name(self.coordinator, "name of a coordinator")
         require_text(self.address, "address of a coordinator")
+        if self.takes_requests:
+            split_address(self.address)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

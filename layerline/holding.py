@@ -23,23 +23,26 @@ _INSTANCE = re.compile(r"[0-9a-f]{16}")
 class HoldHello:
     """The first command on the stream.
 
-    `coordinator` is a name for people. `instance` is 16 random hexadecimal digits that tell one process of a
+    `coordinator` is a name for people, and `port` where it takes requests of clients, 0 if it takes none from other
+    machines. `instance` is 16 random hexadecimal digits that tell one process of a
     coordinator from every other, whatever it is called.
     """
 
     wire_version: int
     coordinator: str
     instance: str
+    port: int = 0
 
     def __post_init__(self) -> None:
         require_name(self.coordinator, "coordinator name")
+        require(0 <= self.port < 1 << 16, "the coordinator's port is out of range")
         is_instance = _INSTANCE.fullmatch(self.instance) is not None
         require(is_instance, "the coordinator's instance is not 16 hexadecimal digits")
 
     @classmethod
-    def of(cls, coordinator: str) -> HoldHello:
+    def of(cls, coordinator: str, port: int = 0) -> HoldHello:
         """The hello of a new instance, which that coordinator says to every node."""
-        return cls(wire_version=WIRE_VERSION, coordinator=coordinator, instance=os.urandom(8).hex())
+        return cls(wire_version=WIRE_VERSION, coordinator=coordinator, instance=os.urandom(8).hex(), port=port)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

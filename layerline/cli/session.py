@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.embedded import Embedded, embedded_coordinator
+from coordinator.plan_maker import Availability
 from coordinator.settings import CoordinatorSettings
 from layerline.async_client import AsyncClient
 from layerline.cli.options import Finding
@@ -42,21 +43,39 @@ async def open_session(finding: Finding, model: str = "") -> AsyncIterator[Sessi
 
 
 async def _found_or_own(stack: AsyncExitStack, finding: Finding, model: str) -> Session:
+    """A coordinator that was found, by mDNS or by the nodes that it holds, whichever is sooner; else an own one."""
     searching = asyncio.create_task(_search(finding, model))
     stack.push_async_callback(_ended, searching)
     async with AsyncExitStack() as own:
         settings = CoordinatorSettings(nodes=finding.nodes, mdns=finding.mdns)
         embedded = await own.enter_async_context(embedded_coordinator(settings))
-        for advert in await _unless_free(searching, embedded, model):
-            try:
-                client = await stack.enter_async_context(AsyncClient(advert.addresses))
-                if model and advert.model and not serves(advert.model, model) and not await _has_loaded(client, model):
-                    continue
-            except (NoCoordinatorError, WireVersionError):  # its advert outlived it
-                continue
-            return Session(client=client, model=await name_there(client, model))
+        available = await _availability(searching, embedded, model)
+        for address in available.coordinators if available else ():
+            if session := await _session_at(stack, (address,), model, connect_s=SEARCH_TIMEOUT_S):
+                return session
+        for advert in () if available and available.free else await searching:
+            if session := await _session_at(stack, advert.addresses, model):
+                return session
         stack.push_async_exit(own.pop_all())
     return Session(client=await stack.enter_async_context(AsyncClient(embedded.address)), model=model)
+
+
+async def _session_at(
+    stack: AsyncExitStack, addresses: Sequence[str], model: str, connect_s: float | None = None
+) -> Session | None:
+    """A session with the coordinator there; nothing if there is none (any more), or it serves other weights."""
+    async with AsyncExitStack() as held:
+        try:
+            async with asyncio.timeout(connect_s):
+                client = await held.enter_async_context(AsyncClient(addresses))
+                served = (await client.describe()).model
+            if model and served and not serves(served, model) and not await _has_loaded(client, model):
+                return None
+            name = await name_there(client, model)
+        except (NoCoordinatorError, WireVersionError, TimeoutError):
+            return None
+        stack.push_async_exit(held.pop_all())
+        return Session(client=client, model=name)
 
 
 async def _search(finding: Finding, model: str) -> Sequence[CoordinatorAdvert]:
@@ -66,16 +85,14 @@ async def _search(finding: Finding, model: str) -> Sequence[CoordinatorAdvert]:
     return choose(found.speakable(), model)
 
 
-async def _unless_free(
+async def _availability(
     searching: asyncio.Task[Sequence[CoordinatorAdvert]], embedded: Embedded, model: str
-) -> Sequence[CoordinatorAdvert]:
-    """What `searching` finds; nothing once the nodes say that there is nobody to be found, as nobody holds them."""
-    asking = asyncio.ensure_future(embedded.nodes_are_free(model))
+) -> Availability | None:
+    """What the nodes say of who holds them; nothing if `searching` ends before they do."""
+    asking = asyncio.ensure_future(embedded.availability(model))
     try:
         await asyncio.wait((searching, asking), return_when=asyncio.FIRST_COMPLETED)
-        if not searching.done() and await asking:
-            return ()
-        return await searching
+        return None if searching.done() else await asking
     finally:
         await _ended(asking)
 

@@ -7,8 +7,9 @@ import functools
 import msgpack
 import pytest
 
-from coordinator.node_client import NodeClient
+from coordinator.node_client import NodeClient, seen_from_here
 from layerline.errors import DeadlineError, ProtocolError
+from layerline.facts import Holder
 from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP
 from layerline.models.card import ModelCard
 from layerline.plan import PlanRequest
@@ -129,3 +130,35 @@ async def test_a_node_that_has_seen_an_epoch_which_cannot_be_is_named(card: Mode
         assert raised.value.node == "liar"
         assert [node.epochs.epoch for node in nodes] == [0, 0]
         assert (await answer(coordinator, model="tiny", max_tokens=2)).text == "bc"
+
+
+@pytest.mark.parametrize(
+    ("told", "called"),
+    [
+        ("10.0.0.9:7355", "10.0.0.9:7355"),
+        ("127.0.0.1:7355", "127.0.0.1:7355"),
+        ("169.254.169.254:80", None),
+        ("db.internal:5432", None),
+        ("224.0.0.1:80", None),
+    ],
+)
+async def test_a_holder_is_called_only_where_a_machine_may_be(card: ModelCard, told: str, called: str | None) -> None:
+    def lie(facts: node_pb2.NodeFacts) -> None:
+        facts.held_by.CopyFrom(
+            node_pb2.Holder(coordinator="attic", address=told, instance="f" * 16, takes_requests=True)
+        )
+
+    liar = LyingNode("liar", card)
+    liar.change_facts = lie
+    await liar.serve()
+    async with coordinator_of([liar]) as coordinator:
+        assert (await coordinator.availability("")).coordinators == ((called,) if called else ())
+    await liar.die()
+
+
+def test_a_holder_on_the_machine_of_its_node_is_called_there() -> None:
+    holder = Holder(coordinator="attic", address="127.0.0.1:7355", instance="f" * 16, takes_requests=True)
+    for asked, called in (("10.0.0.2:7070", "10.0.0.2:7355"), ("[fe80::1%eth0]:7070", "[fe80::1%eth0]:7355")):
+        seen = seen_from_here(holder, asked)
+        assert seen is not None
+        assert seen.address == called

@@ -124,22 +124,25 @@ class Holder(_message.Message):
     COORDINATOR_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     INSTANCE_FIELD_NUMBER: _builtins.int
+    TAKES_REQUESTS_FIELD_NUMBER: _builtins.int
     coordinator: _builtins.str
     """its own name for itself"""
     address: _builtins.str
-    """as the connection shows it"""
+    """where it takes requests; if it takes none from others, as the connection shows it"""
     instance: _builtins.str
     """of its hello"""
+    takes_requests: _builtins.bool
     def __init__(
         self,
         *,
         coordinator: _builtins.str = ...,
         address: _builtins.str = ...,
         instance: _builtins.str = ...,
+        takes_requests: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "coordinator", b"coordinator", "instance", b"instance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "coordinator", b"coordinator", "instance", b"instance", "takes_requests", b"takes_requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -369,21 +372,25 @@ class HoldHello(_message.Message):
     WIRE_VERSION_FIELD_NUMBER: _builtins.int
     COORDINATOR_FIELD_NUMBER: _builtins.int
     INSTANCE_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
     wire_version: _builtins.int
     coordinator: _builtins.str
     """its name, for people"""
     instance: _builtins.str
     """16 random hexadecimal digits of this coordinator's process, which tell it from any other"""
+    port: _builtins.int
+    """on which it takes requests of clients; 0 if it takes none from other machines"""
     def __init__(
         self,
         *,
         wire_version: _builtins.int = ...,
         coordinator: _builtins.str = ...,
         instance: _builtins.str = ...,
+        port: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "instance", b"instance", "wire_version", b"wire_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "instance", b"instance", "port", b"port", "wire_version", b"wire_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from layerline.addresses import is_loopback, split_address
+from layerline.addresses import is_loopback, join_address, split_address
 from layerline.errors import NodeDrainingError, NodeHeldError, ProtocolError, WireVersionError
 from layerline.facts import Holder
 from layerline.holding import HoldHello
@@ -108,4 +108,9 @@ class HoldAdmission:
 
 
 def _holder(hello: HoldHello, address: str) -> Holder:
-    return Holder(coordinator=hello.coordinator, address=address, instance=hello.instance)
+    """Who holds, at an address that can be called if there is one: the host is the connection's, the port its own."""
+    if hello.port:
+        address = join_address(split_address(address)[0], hello.port)
+    return Holder(
+        coordinator=hello.coordinator, address=address, instance=hello.instance, takes_requests=hello.port > 0
+    )

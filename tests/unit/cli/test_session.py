@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.embedded import Embedded
+from coordinator.plan_maker import Availability
 from coordinator.settings import CoordinatorSettings
 from layerline.cli import session
 from layerline.cli.options import Finding
@@ -36,12 +38,12 @@ class Surroundings:
         self.own: list[CoordinatorSettings] = []
         self.own_running = 0
         self.hears_nothing = False  # so that the search goes on and on
-        self.nodes_are_free: bool | None = None  # None: no node has answered
+        self.availability: Availability | None = None  # None: no node has answered
 
-    async def ask_nodes(self, model: str) -> bool:
-        if self.nodes_are_free is None:
+    async def ask_nodes(self, model: str) -> Availability:
+        while self.availability is None:
             await asyncio.get_running_loop().create_future()
-        return bool(self.nodes_are_free)
+        return self.availability
 
     async def search(self, timeout_s: float, enough: Callable[[CoordinatorAdvert], bool]) -> Found:
         self.searches += 1
@@ -56,7 +58,7 @@ class Surroundings:
         fake.facts = replace(fake.facts, name="own")
         with serving(fake) as address:
             self.own_running += 1
-            yield Embedded(address=address, nodes_are_free=self.ask_nodes)
+            yield Embedded(address=address, availability=self.ask_nodes)
             self.own_running -= 1
 
 
@@ -100,6 +102,7 @@ async def test_one_found_with_the_same_weights_under_another_name_is_used(around
 
 async def test_one_found_with_another_model_is_passed_over(around: Surroundings) -> None:
     fake = FakeCoordinator()
+    fake.facts = replace(fake.facts, model="other.gguf")
     fake.models = ModelsReport(models=(replace(MODELS.models[0], name="other.gguf", loaded=True),))
     with serving(fake) as address:
         around.adverts = [advert("fake", "other.gguf", address)]
@@ -115,21 +118,42 @@ async def test_an_advert_that_outlived_its_coordinator_is_passed_over(around: Su
 
 async def test_where_the_nodes_are_free_no_coordinator_is_waited_for(around: Surroundings) -> None:
     around.hears_nothing = True
-    around.nodes_are_free = True
+    around.availability = Availability(free=True)
     assert await answering(Finding(), "tiny") == "own"
     assert around.searches == 1
 
 
 async def test_where_a_node_is_held_its_coordinator_is_waited_for(around: Surroundings) -> None:
-    around.nodes_are_free = False
+    around.availability = Availability(free=False)
     with serving(FakeCoordinator()) as address:
         around.adverts = [advert("fake", "tiny.gguf", address)]
         assert await answering(Finding(), "tiny") == "fake"
 
 
+async def test_where_a_node_is_held_its_coordinator_is_asked_at_the_address_that_the_node_says(
+    around: Surroundings,
+) -> None:
+    around.hears_nothing = True
+    with socket.socket() as unheard, serving(FakeCoordinator()) as address:
+        unheard.bind(("127.0.0.1", 0))
+        gone = f"127.0.0.1:{unheard.getsockname()[1]}"
+        around.availability = Availability(free=False, coordinators=(gone, address))
+        for model in ("tiny", ""):
+            assert await answering(Finding(), model) == "fake"
+    assert around.own_running == 0
+
+
+async def test_a_coordinator_that_holds_a_node_for_other_weights_is_passed_over(around: Surroundings) -> None:
+    fake = FakeCoordinator()
+    fake.models = ModelsReport(models=(replace(MODELS.models[0], name="tiny.gguf", loaded=True),))
+    with serving(fake) as address:
+        around.availability = Availability(free=False, coordinators=(address,))
+        assert await answering(Finding(), "other") == "own"
+
+
 async def test_nothing_of_a_search_is_left_once_the_session_is_open(around: Surroundings) -> None:
     around.hears_nothing = True
-    around.nodes_are_free = True
+    around.availability = Availability(free=True)
     before = asyncio.all_tasks()
     await answering(Finding(), "tiny")
     assert asyncio.all_tasks() == before
@@ -187,7 +211,9 @@ async def test_another_coordinator_is_told_its_own_name_of_a_path(
 
 
 async def test_a_coordinator_is_found_that_serves_a_model_one_folder_down(around: Surroundings) -> None:
-    with serving(FakeCoordinator()) as address:
+    fake = FakeCoordinator()
+    fake.facts = replace(fake.facts, model="org/tiny.gguf")
+    with serving(fake) as address:
         around.adverts = [advert("fake", "org/tiny.gguf", address)]
         assert await answering(Finding(), "org/tiny.gguf") == "fake"
         assert await answering(Finding(), "org/tiny") == "fake"

@@ -13,7 +13,7 @@ from coordinator.catalogue import FoundModel
 from coordinator.discovery.finder import Finder
 from coordinator.discovery.members import Member
 from coordinator.discovery.search import QUIET_S, STARTING_S
-from coordinator.plan_maker import AGAIN_DEADLINE_S, PlanMaker, untold
+from coordinator.plan_maker import AGAIN_DEADLINE_S, Availability, PlanMaker, untold
 from coordinator.planning.planner import make_plan
 from layerline.errors import NodeLostError, NodeUnreachableError
 from layerline.facts import Holder, LoadedStage, NodeFacts
@@ -179,7 +179,7 @@ def test_of_a_request_that_names_nodes_no_other_with_the_model_in_memory_is_aske
 def test_nodes_that_have_the_model_in_memory_say_at_once_that_nobody_holds_them() -> None:
     async def search() -> None:
         world = World(*warm(*IDLE), silent=["c"])
-        assert await world.maker.nodes_are_free("m")
+        assert (await world.maker.availability("m")).free
         assert world.passed_s() == 0
 
     run_in_virtual_time(search())
@@ -188,7 +188,7 @@ def test_nodes_that_have_the_model_in_memory_say_at_once_that_nobody_holds_them(
 def test_without_the_model_in_memory_nodes_are_free_once_no_new_one_has_come() -> None:
     async def search() -> None:
         world = World(*IDLE)
-        assert await world.maker.nodes_are_free("m")
+        assert (await world.maker.availability("m")).free
         assert world.passed_s() == pytest.approx(QUIET_S)
 
     run_in_virtual_time(search())
@@ -197,8 +197,20 @@ def test_without_the_model_in_memory_nodes_are_free_once_no_new_one_has_come() -
 def test_where_a_node_is_held_or_none_answers_a_coordinator_may_be_there() -> None:
     async def search() -> None:
         held = replace(IDLE[0], held_by=Holder(coordinator="attic", address="10.0.0.9:1", instance="f" * 16))
-        assert not await World(held, IDLE[1]).maker.nodes_are_free("m")
-        assert not await World().maker.nodes_are_free("m")
+        assert await World(held, IDLE[1]).maker.availability("m") == Availability(free=False)
+        assert await World().maker.availability("m") == Availability(free=False)
+
+    run_in_virtual_time(search())
+
+
+@pytest.mark.parametrize("model", ["m", ""])
+def test_a_node_says_at_once_where_the_coordinator_takes_requests_that_holds_it(model: str) -> None:
+    async def search() -> None:
+        attic = Holder(coordinator="attic", address="10.0.0.9:7355", instance="f" * 16, takes_requests=True)
+        world = World(IDLE[1], replace(IDLE[0], held_by=attic), silent=["c"])
+        found = await world.maker.availability(model)
+        assert found == Availability(free=False, coordinators=("10.0.0.9:7355",))
+        assert world.passed_s() == 0
 
     run_in_virtual_time(search())
 

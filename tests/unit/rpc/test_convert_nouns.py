@@ -130,6 +130,8 @@ def nouns(noun: type) -> st.SearchStrategy[Any]:
         field.name: CHOSEN[noun, field.name] if (noun, field.name) in CHOSEN else values(hints[field.name])
         for field in dataclasses.fields(noun)
     }
+    if noun is facts.Holder:
+        fields["address"] = st.sampled_from(["10.0.0.2:7355", "[fe80::1%eth0]:7355"])
     if noun is facts.NodeFacts:
         devices = nouns(facts.DeviceFacts)
         fields["devices"] = st.lists(devices, max_size=2, unique_by=lambda device: device.device).map(tuple)

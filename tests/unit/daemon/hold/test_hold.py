@@ -98,6 +98,7 @@ async def test_a_hold_from_hello_to_its_end() -> None:
     assert await wire.next_event() == Welcome(node_id="k1", last_epoch=0)
     assert admission.holder is not None
     assert (admission.holder.coordinator, admission.holder.address) == ("desk", ADDRESS)
+    assert not admission.holder.takes_requests
     wire.say(Load(command=1, stage=1, spec=stage_spec()))
     progress = await wire.next_event(skip=(Heartbeat,))
     assert progress == LoadProgress(command=1, done_bytes=1, total_bytes=2)
@@ -111,6 +112,17 @@ async def test_a_hold_from_hello_to_its_end() -> None:
     wire.say(None)
     await attending
     assert admission.holder is None
+
+
+@in_virtual_time
+async def test_a_holder_that_takes_requests_is_named_by_where_it_does() -> None:
+    wire, admission = FakeWire(HoldHello.of("desk", port=7355)), make_admission()
+    attending = outcome(admission, wire)
+    await wire.next_event()
+    assert admission.holder is not None
+    assert (admission.holder.address, admission.holder.takes_requests) == ("10.0.0.9:7355", True)
+    wire.say(None)
+    await attending
 
 
 @pytest.mark.parametrize(
