@@ -50,7 +50,7 @@ class Transport:
             return grpc.secure_channel(address, credentials.channel, options=options)
         return grpc.insecure_channel(address, options=options)
 
-    def listen(self, server: grpc.aio.Server, address: str) -> int:
+    def listen(self, server: grpc.aio.Server | grpc.Server, address: str) -> int:
         """Has `server` listen on `address` as well, port 0 being any; returns the port. RuntimeError if it cannot."""
         credentials = self._credentials_for(address)
         if credentials:

@@ -49,6 +49,11 @@ class Crowd:
         )
         self.scheduler.add(request)
 
+    def drain(self) -> None:
+        """Moves until all who asked have their answers."""
+        while not self.scheduler.idle:
+            self.move()
+
     def move(self) -> None:
         """Sends a step or takes a result, whatever chance prefers and is possible."""
         step = self.scheduler.next_step() if self._luck.random() < 0.6 or not self._results else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import grpc.aio
 
@@ -30,9 +30,15 @@ class FullCoordinator(coordinator_pb2_grpc.CoordinatorServicer):
     async def Models(self, request: Any, context: Any) -> coordinator_pb2.ModelsReport:
         return coordinator_pb2.ModelsReport(models=[coordinator_pb2.ModelReport(name="m" * 200)] * 50_000)
 
-    async def Generate(self, request: Any, context: Any) -> None:
+    async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.asked.set()
-        await asyncio.get_running_loop().create_future()
+        yield await asyncio.get_running_loop().create_future()
+
+    async def _unasked(self, request: Any, context: Any) -> Any:
+        raise AssertionError("no test asks this")
+
+    Nodes = Plan = Stats = _unasked
+    Prepare = Generate
 
 
 @asynccontextmanager
@@ -40,9 +46,7 @@ async def full_coordinator(
     *options: tuple[str, int], rpcs: int | None = None
 ) -> AsyncIterator[tuple[AsyncClient, FullCoordinator]]:
     server, service = grpc.aio.server(options=options, maximum_concurrent_rpcs=rpcs), FullCoordinator()
-    coordinator_pb2_grpc.add_CoordinatorServicer_to_server(
-        cast("coordinator_pb2_grpc.CoordinatorServicer", service), server
-    )
+    coordinator_pb2_grpc.add_CoordinatorServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

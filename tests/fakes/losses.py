@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from coordinator.coordinator import Coordinator
 from coordinator.model_life import ModelState
+from layerline.frames import Frame
 from node.worker.ring_service import Seat
 from tests.fakes.coordinators import answer, prepared, split
 from tests.fakes.node_service import FakeNode
 
-LONG = {"max_tokens": 80}
+LONG: dict[str, Any] = {"max_tokens": 80}
 Loss = Callable[[FakeNode], Awaitable[None]]
 
 
@@ -38,7 +40,7 @@ def seat_of(node: FakeNode) -> Seat:
     return node.worker._ring._seat
 
 
-async def swallow(_frame: object) -> None:
+async def swallow(frame: Frame) -> None:
     """What a stage does whose steps never come back."""
 
 

@@ -126,7 +126,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
     def __init__(self, name: str, card: ModelCard, *, mib: float = 1024) -> None:
         self.name = name
         self.card = card
-        self.listed = (card.name,)  # what it calls the model
+        self.listed: tuple[str, ...] = (card.name,)  # what it calls the model
         self.indexed: set[str] | None = None  # the names by which it was indexed; None: all
         self.hooks: dict[str, Hook] = {}
         self.on_step: StepHook | None = None

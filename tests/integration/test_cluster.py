@@ -30,8 +30,8 @@ from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
 
 DEADLINE_S = 60.0
 PROMPTS = [[3 + (7 * n + 11 * i) % 250 for i in range(2 + 9 * n)] for n in range(6)]
-LINKS = {"memory": memory_ring, "grpc": grpc_ring}
 MakeRing = Callable[[Sequence[RankCompute]], AbstractAsyncContextManager[Ring]]
+LINKS: dict[str, MakeRing] = {"memory": memory_ring, "grpc": grpc_ring}
 
 
 @pytest.fixture(scope="module")

@@ -117,7 +117,7 @@ async def test_a_client_that_leaves_in_mid_answer_frees_its_pages(card: ModelCar
         engine = coordinator._service._engine
         assert isinstance(engine, Engine)
         for count in range(5):
-            items = coordinator.generate(GenerateRequest(prompt="a", **LONG))  # type: ignore[arg-type]  # options by name
+            items = coordinator.generate(GenerateRequest(prompt="a", **LONG))
             for _ in range(count):
                 assert isinstance(await anext(items), Piece)
             await items.aclose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -30,7 +31,7 @@ from layerline.models.card import ModelCard
 from layerline.reports import Ready
 from layerline.rpc.status import error_from_rpc
 from layerline.rpc.transport import Transport
-from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc
+from layerline.rpc.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc, node_pb2
 from tests.fakes.coordinators import DEADLINE_S, settings_for, split
 from tests.fakes.node_service import MODEL, FakeNode, nodes_of
 
@@ -186,11 +187,12 @@ async def test_messages_by_hand_that_no_client_of_ours_sends(card: ModelCard) ->
             assert (await failed(stub.Prepare(message).read())).code == "protocol"
         odd = coordinator_pb2.PlanRequest(model="tiny", layers=[coordinator_pb2.ManualStage(node="z")])
         assert (await failed(stub.Plan(odd))).code == "plan_invalid"
+        options, king = common_pb2.SamplingOptions, coordinator_pb2.ChatMessage(role="king", content="x")
         requests = [
             coordinator_pb2.GenerateRequest(model="tiny"),
-            coordinator_pb2.GenerateRequest(model="tiny", prompt="x", sampling={"top_p": 0}),
-            coordinator_pb2.GenerateRequest(model="tiny", prompt="x", sampling={"temperature": float("nan")}),
-            coordinator_pb2.GenerateRequest(model="tiny", messages=[{"role": "king", "content": "x"}]),
+            coordinator_pb2.GenerateRequest(model="tiny", prompt="x", sampling=options(top_p=0)),
+            coordinator_pb2.GenerateRequest(model="tiny", prompt="x", sampling=options(temperature=math.nan)),
+            coordinator_pb2.GenerateRequest(model="tiny", messages=[king]),
             coordinator_pb2.GenerateRequest(model="tiny", prompt="x", stop=[""]),
             coordinator_pb2.GenerateRequest(model="tiny", prompt="x", stop=["s"] * 17),
             coordinator_pb2.GenerateRequest(model="tiny", prompt="x", n=17),
@@ -199,7 +201,7 @@ async def test_messages_by_hand_that_no_client_of_ours_sends(card: ModelCard) ->
             assert (await failed(stub.Generate(request).read())).code == "protocol"
         unknown = coordinator_pb2.GenerateRequest(model="a\nb", prompt="x")
         assert (await failed(stub.Generate(unknown).read())).code == "request"
-        described = await stub.Describe(coordinator_pb2.NodesRequest())
+        described = await stub.Describe(node_pb2.DescribeRequest())
         assert described.name == "test"
 
 

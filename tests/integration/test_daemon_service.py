@@ -184,7 +184,8 @@ async def test_junk_on_the_port_hurts_nobody(node: ServedNode, junk: bytes) -> N
 
 async def test_junk_in_a_call_is_a_status_and_hurts_nobody(node: ServedNode) -> None:
     async with Transport().channel(node.address) as channel:
-        raw = channel.stream_stream("/layerline.rpc.v1.Node/Hold")()
+        hold: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream("/layerline.rpc.v1.Node/Hold")
+        raw = hold()
         await raw.write(b"\xff" * 100)
         assert await raw.code() is not grpc.StatusCode.OK
     async with holding(node):

@@ -236,7 +236,7 @@ async def test_a_step_that_does_not_come_back_in_time_is_told_with_the_nodes() -
     class Deaf(AlteredResults):
         async def receive(self) -> StepResult:
             await super().receive()
-            return await asyncio.get_running_loop().create_future()
+            return await asyncio.Future[StepResult]()
 
     async with asyncio.timeout(DEADLINE_S), memory_ring(stages(2)) as ring:
         engine = Engine(Scheduler(capacity(2)), Recorder(route(2)), step_deadline_s=0.05)

@@ -6,7 +6,7 @@ The nodes are fakes that count on from the last token, behind real services on l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from layerline.errors import (
     RequestError,
     StageFailedError,
 )
-from layerline.frames import Frame
+from layerline.frames import Frame, StepResult
 from layerline.models.card import ModelCard
 from layerline.plan import PlanRequest
 from layerline.reports import Announcement, Ready
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left_over")
 POISON = 255
 TOKENS = 20
 SOME: dict[str, Any] = {"max_tokens": TOKENS}  # of which each takes a step
-Lose = Callable[[FakeNode], Awaitable[None]]
+Lose = Callable[[FakeNode], Coroutine[Any, Any, None]]
 
 
 async def kill_worker(node: FakeNode) -> None:
@@ -49,11 +49,12 @@ async def kill_worker(node: FakeNode) -> None:
 def at_step(step: int, node: FakeNode, lose: Lose = kill_worker) -> asyncio.Event:
     """Has the node lost once, at that step of its own; set when it is."""
     losing = asyncio.Event()
+    tasks: list[asyncio.Task[None]] = []  # kept from the collector
 
     def count(number: int) -> None:
         if number == step and not losing.is_set():
             losing.set()
-            node.losing = asyncio.create_task(lose(node))  # type: ignore[attr-defined]  # kept from the collector
+            tasks.append(asyncio.create_task(lose(node)))
 
     node.on_step = count
     return losing
@@ -149,11 +150,11 @@ async def test_a_worker_that_returns_another_step_is_left(card: ModelCard, caplo
         results = seat_of(nodes[1]).results
         send = results.send
 
-        async def twice(item: object) -> None:
-            await send(item)  # type: ignore[arg-type]  # options by name
-            await send(item)  # type: ignore[arg-type]  # options by name
+        async def twice(item: StepResult) -> None:
+            await send(item)
+            await send(item)
 
-        results.send = twice  # type: ignore[method-assign, assignment]  # instead of its own
+        results.send = twice  # type: ignore[method-assign]  # instead of its own
         assert (await answer(coordinator, max_tokens=8)).text == "bcdefghi"
         assert "the step due is" in caplog.text
 

@@ -159,11 +159,12 @@ async def test_results_are_the_last_stages() -> None:
 async def test_junk_bytes_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     async with placed() as (_, address), Transport().channel(address) as channel:
         for junk in (b"", b"\xff" * 9, b"\x0a\x03abc", b"\x12\x00" * 5):
-            forward = channel.stream_stream(FORWARD)()
+            streams: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(FORWARD)
+            forward = streams()
             await forward.write(junk)
             assert isinstance(await refusal(forward), ProtocolError)
-            results = channel.unary_stream(RESULTS)(junk)
-            assert await results.code() is not grpc.StatusCode.OK
+            results: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(RESULTS)
+            assert await results(junk).code() is not grpc.StatusCode.OK
         await works(address)
 
 
@@ -172,7 +173,8 @@ async def test_junk_bytes_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
 def test_fuzzed_messages_after_a_good_hello_end_in_a_protocol_error(messages: list[bytes]) -> None:
     async def exchange() -> LayerlineError:
         async with placed() as (_, address), Transport().channel(address) as channel:
-            call = channel.stream_stream(FORWARD)()
+            streams: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(FORWARD)
+            call = streams()
             await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello(0))).SerializeToString())
             await call.read()
             last_word = asyncio.create_task(call.read())  # before the end, as the end in mid-write would hide it
@@ -180,7 +182,9 @@ def test_fuzzed_messages_after_a_good_hello_end_in_a_protocol_error(messages: li
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 for message in messages:
                     await call.write(message)
-            return error_from_detail(ring_pb2.Accepted.FromString(await last_word).error)
+            word = await last_word
+            assert isinstance(word, bytes)
+            return error_from_detail(ring_pb2.Accepted.FromString(word).error)
 
     assert isinstance(asyncio.run(exchange()), ProtocolError)
 

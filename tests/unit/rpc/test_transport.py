@@ -46,13 +46,19 @@ async def served(transport: Transport, address: str) -> AsyncIterator[str]:
         await server.stop(None)
 
 
+async def asked(channel: grpc.aio.Channel) -> bytes:
+    ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
+    return await ask(b"")
+
+
 @pytest.mark.parametrize(("transport", "kind"), [(Transport(), b"insecure"), (LOCAL, b"local")])
 async def test_channels_reach_the_ports_of_the_same_transport(transport: Transport, kind: bytes) -> None:
     async with served(transport, "127.0.0.1:0") as address, asyncio.timeout(DEADLINE_S):
         async with transport.channel(address) as channel:
-            assert await channel.unary_unary(METHOD)(b"") == kind
+            assert await asked(channel) == kind
         with transport.blocking_channel(address) as channel:
-            assert await asyncio.to_thread(channel.unary_unary(METHOD), b"", timeout=DEADLINE_S) == kind
+            ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
+            assert await asyncio.to_thread(ask, b"", timeout=DEADLINE_S) == kind
 
 
 @pytest.mark.parametrize("server", [Transport(), LOCAL])
@@ -60,4 +66,4 @@ async def test_a_unix_socket_is_plain_on_every_transport(server: Transport, tmp_
     async with served(server, f"unix:{tmp_path}/socket") as address, asyncio.timeout(DEADLINE_S):
         for transport in (Transport(), LOCAL):
             async with transport.channel(address) as channel:
-                assert await channel.unary_unary(METHOD)(b"") == b"insecure"
+                assert await asked(channel) == b"insecure"
