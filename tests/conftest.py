@@ -1,4 +1,4 @@
-"""Options and skips that all tests share."""
+"""Options that all tests share, and which tests they leave out."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs lost peers on its o
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="also run the tests that need the Qwen model (491 MB)")
+    parser.addoption("--slow", action="store_true", help="also run what takes long or needs the Qwen model (491 MB)")
     parser.addoption("--quick", action="store_true", help="leave out the tests that start real daemons and workers")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--quick"):
-        config.hook.pytest_deselected(items=[item for item in items if "system" in item.keywords])
-        items[:] = [item for item in items if "system" not in item.keywords]
-    if config.getoption("--slow"):
-        return
-    skip = pytest.mark.skip(reason="needs the Qwen model; run with --slow")
-    for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(skip)
+    left_out = {"system": config.getoption("--quick"), "slow": not config.getoption("--slow")}
+    deselected = [item for item in items if any(left_out[name] and name in item.keywords for name in left_out)]
+    config.hook.pytest_deselected(items=deselected)
+    kept = set(items).difference(deselected)
+    items[:] = [item for item in items if item in kept]

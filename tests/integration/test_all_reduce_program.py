@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import psutil
+import pytest
 
 from tests.bench.all_reduce import measure_between_processes
+
+pytestmark = pytest.mark.system
 
 
 def test_ranks_in_processes_of_their_own_sum_and_are_gone_then() -> None:

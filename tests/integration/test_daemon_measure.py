@@ -15,6 +15,8 @@ from node.daemon.devices.measurements import UnmeasuredError
 from node.daemon.devices.speed_child import BUSY_SHARE, core_times, waited_share
 from node.daemon.devices.speeds import measure_in_child
 
+pytestmark = pytest.mark.system
+
 
 async def test_the_cpu_is_measured_in_a_child() -> None:
     speed = await measure_in_child("cpu", 1)
@@ -41,15 +43,18 @@ def test_a_process_that_waits_for_a_core_knows_it() -> None:
     assert waited_share((0, 0), core_times(Path("/nowhere"))) == 0.0
 
 
+@pytest.mark.slow
 async def test_a_device_that_cannot_be_says_why() -> None:
     with pytest.raises(UnmeasuredError, match="device"):
         await measure_in_child("no-such-device", 1)
 
 
+@pytest.mark.slow
 async def test_the_all_reduce_between_parts_of_the_cpu_is_measured_in_children() -> None:
     assert 1 < await measure_in_children({"cpu:0": 1, "cpu:1": 1}) < 1e6
 
 
+@pytest.mark.slow
 async def test_ranks_that_cannot_measure_say_why() -> None:
     with pytest.raises(UnmeasuredError, match="device"):
         await measure_in_children({"cpu:0": 1, "no-such-device": 1})

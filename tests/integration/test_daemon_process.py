@@ -27,6 +27,8 @@ from node.daemon.devices.system import system_devices
 from tests.fakes.daemon_parts import stage_spec
 from tests.fakes.model_files import TinyModel, write_gguf
 
+pytestmark = pytest.mark.system
+
 PROGRAM = Path(__file__).parent.parent / "fakes" / "daemon_program.py"
 DEADLINE_S = 30
 END_DEADLINE_S = 5.0

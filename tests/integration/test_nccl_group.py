@@ -6,6 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.system
+
 RANK = """
 import os, sys
 from datetime import timedelta

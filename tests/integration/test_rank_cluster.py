@@ -22,6 +22,8 @@ from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.real_node import ALL_REDUCE_US, RealNode, real_node
 from tests.lab.process import wait_until
 
+pytestmark = pytest.mark.system
+
 DEADLINE_S = 90.0
 LAYERS = 6
 PROMPTS = ("hello", "hell w", "a longer prompt, of several words")
@@ -96,6 +98,7 @@ async def test_what_two_nodes_of_unlike_degrees_answer_is_what_one_device_answer
         assert await answers(coordinator) == split
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 async def test_an_answer_goes_on_when_a_rank_is_killed_under_it(
     cluster: Cluster, rank: int, caplog: pytest.LogCaptureFixture

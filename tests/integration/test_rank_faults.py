@@ -19,6 +19,8 @@ from node.daemon.workers.process import Patience
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.rank_node import RankNode
 
+pytestmark = pytest.mark.system
+
 DEADLINE_S = 90.0
 SILENCE_S = 2.0
 STOPPED = "was frozen: its process was stopped for 1 s"
@@ -26,6 +28,8 @@ PAUSE_S = 3.5  # the bound on noticing is 5 s
 BRIEF = Patience(frozen_s=1.0)
 PROMPT = (5, 6, 7)
 NOWHERE = (-1, "step", "raise")
+EITHER_RANK = pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +77,7 @@ def listening(process: psutil.Process) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=SLOW)])
 async def test_ranks_draw_what_one_does_and_only_rank_0_listens(node: RankNode, count: int) -> None:
     stage = await node.load(count, shares=range(1, count + 1))
     alone = node.drawn_alone(*PROMPT)
@@ -86,7 +90,7 @@ async def test_ranks_draw_what_one_does_and_only_rank_0_listens(node: RankNode, 
     assert ports == [[stage.started.port], *[[]] * (count - 1)]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@EITHER_RANK
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
@@ -109,7 +113,7 @@ async def test_a_rank_is_lost_in_mid_step(node: RankNode, rank: int, fault: str,
     assert node.keeper.loaded == ()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@EITHER_RANK
 async def test_a_rank_that_freezes_in_mid_step_is_noticed_by_its_daemon_first(node: RankNode, rank: int) -> None:
     node.patience = BRIEF
     node.has_fault(rank, "step", "freeze")
@@ -140,6 +144,7 @@ async def test_a_short_pause_of_a_worker_is_waited_for(node: RankNode) -> None:
     assert not node.lost.done()
 
 
+@pytest.mark.slow
 async def test_a_killed_rank_of_three(node: RankNode) -> None:
     node.has_fault(2, "step", "kill")
     async with node.ring(await node.load(3)) as ring:
@@ -161,7 +166,7 @@ async def test_a_rank_that_freezes_while_idle_is_noticed_at_the_next_step(node: 
     assert ranks() == []
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@EITHER_RANK
 @pytest.mark.parametrize(
     ("number", "told"),
     [(signal.SIGKILL, "was killed (SIGKILL)"), (signal.SIGSTOP, STOPPED)],
@@ -175,15 +180,14 @@ async def test_a_rank_is_lost_while_idle(node: RankNode, rank: int, number: sign
     assert ranks() == []
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@EITHER_RANK
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        ("kill", "was killed (SIGKILL)"),
-        ("raise", "(out of luck)"),
-        ("freeze", STOPPED),
+        pytest.param("kill", "was killed (SIGKILL)", id="kill"),
+        pytest.param("raise", "(out of luck)", id="raise", marks=SLOW),
+        pytest.param("freeze", STOPPED, id="freeze", marks=SLOW),
     ],
-    ids=["kill", "raise", "freeze"],
 )
 async def test_a_rank_that_is_lost_while_loading_is_named_and_the_node_loads_again(
     node: RankNode, rank: int, fault: str, told: str
@@ -200,7 +204,7 @@ async def test_a_rank_that_is_lost_while_loading_is_named_and_the_node_loads_aga
         assert await node.greedy(await node.load(2), *PROMPT) == node.drawn_alone(*PROMPT)
 
 
-@pytest.mark.parametrize("limit_kib", [300_000, 640 << 10])
+@pytest.mark.parametrize("limit_kib", [pytest.param(300_000, marks=SLOW), 640 << 10])
 async def test_an_address_space_that_is_too_small_is_told_at_once(node: RankNode, limit_kib: int) -> None:
     command = node.command
     node.command = ("/bin/bash", "-c", f'ulimit -v {limit_kib}; exec "$@"', "-", *command)

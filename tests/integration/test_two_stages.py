@@ -39,6 +39,8 @@ from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.rank_node import RingEnds, ring_through
 from tests.fakes.tiny_models import StoredModel
 
+pytestmark = pytest.mark.system
+
 DEADLINE_S = 300.0
 PROMPT = (5, 6, 7)
 

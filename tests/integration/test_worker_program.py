@@ -28,6 +28,8 @@ from node.stage import Stage
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.tensor_entries import stored_of
 
+pytestmark = pytest.mark.system
+
 DEADLINE_S = 60.0
 PLAN_KEY = b"k" * 16
 
@@ -215,6 +217,7 @@ async def test_a_flipped_byte_is_found_and_its_tensor_named(model: tuple[Path, M
     assert "gone.gguf" in str(gone)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_not_started_properly_ends() -> None:
     async def ended(data: bytes) -> tuple[int, bytes, str]:
         async with worker() as child:
@@ -261,6 +264,7 @@ async def test_a_rank_that_follows_takes_no_commands(model: tuple[Path, ModelCar
     assert "Place came to a rank that follows" in log
 
 
+@pytest.mark.slow
 async def test_a_rank_that_follows_ends_with_its_daemon(model: tuple[Path, ModelCard]) -> None:
     async with following(*model) as child:
         code, output, log = await child.end()

@@ -102,6 +102,7 @@ def test_two_who_ask_at_once_both_get_answers(cluster: TwoNodes, coordinator: Pr
     assert [prompt.wait(deadline_s=READY_DEADLINE_S).stdout for prompt in asking] == [f"{ANSWER}\n"] * 2
 
 
+@pytest.mark.slow
 def test_it_brings_the_model_up_again_after_a_loss(cluster: TwoNodes, coordinator: Process) -> None:
     cluster.worker(cluster.b).kill()
     coordinator.wait_for("pipeline is lost(?s:.)*is served in epoch", deadline_s=READY_DEADLINE_S)

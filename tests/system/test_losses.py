@@ -35,6 +35,7 @@ def test_a_killed_worker_of_the_first_stage(cluster: TwoNodes) -> None:
     assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
+@pytest.mark.slow
 def test_a_killed_worker_of_the_last_stage(cluster: TwoNodes) -> None:
     prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.worker(cluster.b).kill()
@@ -42,6 +43,7 @@ def test_a_killed_worker_of_the_last_stage(cluster: TwoNodes) -> None:
     assert cluster.daemons["b"].running
 
 
+@pytest.mark.slow
 def test_a_killed_daemon(cluster: TwoNodes) -> None:
     prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.daemons["b"].kill()
@@ -52,6 +54,7 @@ def test_a_killed_daemon(cluster: TwoNodes) -> None:
     assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
+@pytest.mark.slow
 def test_a_frozen_worker(cluster: TwoNodes) -> None:
     prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.worker(cluster.a).suspend()
@@ -66,6 +69,7 @@ def test_a_frozen_machine(cluster: TwoNodes) -> None:
     assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
+@pytest.mark.slow
 def test_an_unplugged_cable(cluster: TwoNodes) -> None:
     prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.b.unplug()
@@ -75,6 +79,7 @@ def test_an_unplugged_cable(cluster: TwoNodes) -> None:
     assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
+@pytest.mark.slow
 def test_a_node_that_is_told_to_end(cluster: TwoNodes) -> None:
     prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     cluster.daemons["a"].terminate()

@@ -51,6 +51,7 @@ def test_a_truncated_file(cluster: TwoNodes, own_copy: Path) -> None:
     assert cluster.workers() == workers
 
 
+@pytest.mark.slow
 def test_the_right_file_is_taken_again(cluster: TwoNodes, own_copy: Path) -> None:
     assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.lab.asking import ANSWER, answered, ask, nodes_seen
 from tests.lab.lab import Lab
 from tests.lab.nodes import spare_measuring, start_node
@@ -13,6 +15,7 @@ from tests.lab.two_nodes import MEMORY, two_nodes
 BACK_DEADLINE_S = 30.0
 
 
+@pytest.mark.slow
 def test_a_network_of_ipv6_alone(smollm2: Path) -> None:
     with two_nodes(smollm2, ipv4=False) as cluster:
         seen = nodes_seen(cluster.desk)
@@ -20,6 +23,7 @@ def test_a_network_of_ipv6_alone(smollm2: Path) -> None:
         assert answered(ask(cluster.desk))["text"] == ANSWER
 
 
+@pytest.mark.slow
 def test_link_local_addresses_alone_beside_a_bridge_that_nobody_else_is_on(smollm2: Path) -> None:
     with Lab("a", "b", "desk", link_local=True) as lab:
         lab["a"].add_bridge("docker0", "172.17.0.1/16")
@@ -62,6 +66,7 @@ def test_nodes_without_mdns_are_used_by_address(smollm2: Path) -> None:
         assert [stage["node"] for stage in answer["plan"]] == ["a"]
 
 
+@pytest.mark.slow
 def test_a_network_that_comes_while_the_node_runs() -> None:
     with Lab("a", "desk") as lab:
         spare_measuring(lab["a"])

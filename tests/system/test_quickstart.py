@@ -66,7 +66,9 @@ def test_ctrl_c_in_mid_answer(machine: Machine) -> None:
     assert_nothing_left(machine)
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "exit_code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_being_ended_while_the_nodes_start(machine: Machine, number: signal.Signals, exit_code: int) -> None:
     running = quickstart(machine, *LONG)
     wait_until(lambda: bool(started_nodes(machine)), "a node", deadline_s=DEADLINE_S)
@@ -82,6 +84,7 @@ def test_a_wrong_option_is_told_and_nothing_is_left(machine: Machine) -> None:
     wait_until(lambda: not machine.pids(), "end of every process", deadline_s=END_DEADLINE_S)
 
 
+@pytest.mark.slow
 def test_the_nodes_of_others_are_left_out(smollm2: Path, machine: Machine) -> None:
     machine.give_model(smollm2, "other.gguf")
     other = start_node(machine)

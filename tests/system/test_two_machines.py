@@ -46,7 +46,9 @@ def test_nodes_are_listed_with_every_address(cluster: TwoNodes) -> None:
         assert node["devices"][0]["budget_bytes"] == 300 << 20
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "exit_code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_leaving_in_mid_answer_frees_both_nodes_at_once(
     cluster: TwoNodes, number: signal.Signals, exit_code: int
 ) -> None:
