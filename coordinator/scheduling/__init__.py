@@ -1,4 +1,4 @@
-"""Which rows go in the next step, and which pages they use. Pure: events in, steps out; no I/O and no clock.
+"""Decides which rows go in the next step, and which pages they use. Pure: no I/O and no clock.
 
 The life of a sequence
 ----------------------
@@ -32,8 +32,9 @@ the client left ("cancelled"); it has **failed** where a stage says that its row
 of it since is kept for nobody. Steps in flight may still write to its pages; they are given back with the last of
 those, what has been computed stays cached while there is room, and the scheduler forgets the sequence.
 
-Modules: `scheduler` chooses within its `capacity`. Who gets pages: `memory`, which has the `pages`, their `free_runs`
-and the `prefix_tree`. How many rows and steps: `tempo`, from `pacing`, `flight` and `turnover`, which learn from
-results. Whose prompt rows: `turns`. `sequence` is one sequence's log and state, `step` is what goes out, `events` is
-what is told, `figures` what can be asked.
+Modules: `scheduler` chooses within its `capacity`. `kv_pages` decides who gets pages, with the pool of `pages`, their
+`free_runs` and the `prefix_tree`. `steps_in_flight` decides how many steps there are, and `row_budget`, with
+`chunk_cost`, how many rows each has; `retry_estimate` tells those who find the queue full when to come back. These
+three learn from results, by `average`. `row_shares` shares the prompt rows among the prompts. `sequence` is one
+sequence's log and state, `step` is what goes out, `events` is what is told, `figures` what can be asked.
 """

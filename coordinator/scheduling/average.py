@@ -1,4 +1,4 @@
-"""An exponential average: what was measured lately, the latest counting most."""
+"""An exponential average of measurements, in which the latest count most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler has to give out, and the bounds it keeps."""
+"""The pages and rows that the scheduler gives out, and the bounds that it keeps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CHUNK_TOKENS = 512
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """What the pipeline offers and the queue bounds.
+    """The sizes of a pipeline, and the bounds of the queue.
 
-    `chunk_tokens` bounds the prompt rows of a step; within it, `pacing` chooses. `max_in_flight` is the
-    number of stages: of steps in flight there are so many, or one more (see `flight` and `Scheduler`).
-    `open_ended_tokens` is what a request without a limit gets memory for at a time (see `memory`). `reach_tokens` is
-    the window that every layer of the model has, 0 if there is none.
+    `chunk_tokens` bounds the prompt rows of a step, within which `row_budget` decides. `max_in_flight` is the number of
+    stages: as many steps are in flight, or one more (see `steps_in_flight`). A request without a limit gets pages for
+    `open_ended_tokens` at a time (see `kv_pages`). `reach_tokens` is the window that every layer of the model has, 0 if
+    there is none.
     """
 
     pages: int
@@ -58,5 +58,5 @@ class Capacity:
 
     @property
     def reach_pages(self) -> int | None:
-        """How many pages before its own the first row of a page reads, but at least 1; None if it reads all."""
+        """Pages that the first row of a page looks back to, at least 1; None if it looks back to all."""
         return reach_pages(self.reach_tokens, self.page_tokens) if self.reach_tokens else None

@@ -1,7 +1,7 @@
-"""What a step of prompt rows alone costs, whatever it carries and for each row, from steps of different sizes.
+"""Fits the cost of a step of prompt rows alone: a fixed part and a part for each row.
 
-A step's time is taken to be a straight line over its rows, fixed_us + rows * row_us: reading the weights is paid once,
-computing for each row. The line is fitted by least squares, each step counting less with every one that follows.
+The time of a step is taken to be a straight line over its rows, fixed_us + rows * row_us: reading the weights is paid
+once, computing for each row. The line is fitted by least squares; a step counts less with every one that follows.
 Knows no stage and no sequence.
 """
 
@@ -12,7 +12,7 @@ LEAST_SPREAD = 0.1  # of the sizes, over their mean: of equal steps no line can 
 
 
 class ChunkCost:
-    """The line through the steps seen lately."""
+    """The line through the latest steps."""
 
     def __init__(self) -> None:
         self._steps = 0.0
@@ -31,7 +31,7 @@ class ChunkCost:
 
     @property
     def fixed_rows(self) -> float | None:
-        """As many rows as cost what a step does beside them; None while the steps were too much alike to tell."""
+        """The rows that cost as much as the fixed part; None while the steps were too much alike to tell."""
         if not self._steps:
             return None
         mean_rows, mean_us = self._rows / self._steps, self._us / self._steps

@@ -1,4 +1,4 @@
-"""What the scheduler tells about sequences."""
+"""The events of sequences, as the scheduler tells them."""
 
 from __future__ import annotations
 

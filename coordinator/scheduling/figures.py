@@ -1,4 +1,4 @@
-"""What the scheduler can be asked about itself at any time."""
+"""The figures of the scheduler, which can be asked for at any time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class SchedulerFigures:
     """Sequences by state, pages by use, and counts since the scheduler was made.
 
     `sequences_leaving` have ended or been preempted and wait for their last steps. `pages_used` have an owner,
-    `pages_cached` hold prefixes and can be had at any time. Of `lookup_tokens`, the tokens of all sequences when
-    they were admitted, `hit_tokens` were cached.
+    `pages_cached` hold prefixes and can be had at any time. `lookup_tokens` are the tokens of all sequences when they
+    were admitted; `hit_tokens` of them were cached.
     """
 
     sequences_waiting: int

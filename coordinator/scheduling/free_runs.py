@@ -10,8 +10,8 @@ from layerline.frames import PageRun
 class FreeRuns:
     """Runs of neighbouring free pages, never two that touch.
 
-    Giving back joins neighbours in O(1); taking finds the best fit by bisection. Lists of (count, first) are
-    moved on insertion, which for the thousands of runs that a pool can have is a short memory copy.
+    `add` joins neighbours in O(1); `take_best` finds the best fit by bisection. An insertion moves the rest of a list
+    of (count, first), which is a short copy of memory for the thousands of runs that a pool can have.
     """
 
     def __init__(self, pages: int) -> None:
@@ -22,7 +22,7 @@ class FreeRuns:
         self.add(PageRun(first=0, count=pages))
 
     def add(self, run: PageRun) -> None:
-        """Adds a run of pages, none of which is free already."""
+        """Adds a run of pages that are not free yet."""
         first, end = run.first, run.first + run.count
         before = self._first_by_end.get(first)
         if before is not None:
@@ -33,13 +33,13 @@ class FreeRuns:
         self._insert(first, end - first)
 
     def take_at(self, first: int, count: int) -> PageRun | None:
-        """Up to `count` pages from page `first` on, None if that is not the beginning of a free run."""
+        """Takes up to `count` pages from page `first` on; None if no free run begins there."""
         if first not in self._count_by_first:
             return None
         return self._take_from(first, count)
 
     def take_best(self, count: int) -> PageRun | None:
-        """`count` pages from the smallest run that has them, else the whole of the largest; None if nothing is free."""
+        """Takes `count` pages of the smallest run that has them, else all of the largest; None if no page is free."""
         if not self._by_size:
             return None
         index = min(bisect_left(self._by_size, (count, 0)), len(self._by_size) - 1)

@@ -1,7 +1,7 @@
-"""The page pool: which KV pages are free, which are cached, and how many owners the others have.
+"""The pool of KV pages: which are free, which are cached, and how many owners the others have.
 
-The coordinator's pool is the only one; the stages use the pages they are told to. Pages are numbers here. A page is
-**owned** by one sequence or more, else **cached** if the tree of prefixes keeps it, else **free**.
+The coordinator has the only pool; the stages use the pages that frames name. A page is a number here. It is **owned**
+by one sequence or more, else **cached** if the tree of prefixes keeps it, else **free**.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from layerline.frames import PageRun
 
 
 class PagePool:
-    """`pages` pages of `page_tokens` positions, given out in as few neighbouring runs as there can be.
+    """`pages` pages of `page_tokens` positions each, given out in as few runs of neighbours as possible.
 
-    Attention reads a run as one view of memory, so few runs are fast. A page may have several owners; when the last
+    Attention reads a run as one view of memory, so few runs are fast. A page may have several owners. When the last
     one has released it, it is free again, or cached if it is kept.
     """
 
@@ -48,7 +48,7 @@ class PagePool:
         return -(-tokens // self.page_tokens)
 
     def extend(self, runs: tuple[PageRun, ...], pages: int) -> tuple[PageRun, ...]:
-        """`runs` with `pages` more behind them, which the caller then owns; the pool must have as many free.
+        """Takes `pages` free pages and returns `runs` with them at the end; the caller owns them. As many must be free.
 
         Pages that lie right behind the last run come first, then the smallest free run that holds the rest.
         """
@@ -64,14 +64,14 @@ class PagePool:
         return tuple(extended)
 
     def share(self, runs: Iterable[PageRun]) -> None:
-        """One more owner for every page of `runs`, which must be owned or cached."""
+        """Adds an owner to every page of `runs`, each of which must be owned or cached."""
         for page in _pages_of(runs):
             assert self._owners[page] > 0 or self._kept[page], f"page {page} is free and cannot be shared"
             self.cached_pages -= self.is_cached(page)
             self._owners[page] += 1
 
     def release(self, runs: Iterable[PageRun]) -> None:
-        """One owner less for every page of `runs`; pages without any are cached if they are kept, else free."""
+        """Removes an owner of every page of `runs`; a page without any is cached if it is kept, else free."""
         freed: list[int] = []
         for page in _pages_of(runs):
             assert self._owners[page] > 0, f"page {page} is released but has no owner"
@@ -83,14 +83,14 @@ class PagePool:
         self._free_all(freed)
 
     def keep(self, pages: Iterable[int]) -> None:
-        """Lets owned `pages` be cached, rather than free, once they have no owner."""
+        """Keeps owned `pages`, so that they are cached, and not free, once they have no owner."""
         for page in pages:
             assert self._owners[page] > 0, f"page {page} has no owner and cannot be kept"
             assert not self._kept[page], f"page {page} is kept already"
             self._kept[page] = True
 
     def drop(self, pages: Iterable[int]) -> None:
-        """Ends the keeping of `pages`; those without an owner are free."""
+        """Keeps `pages` no longer; those without an owner are free."""
         freed: list[int] = []
         for page in pages:
             assert self._kept[page], f"page {page} is dropped but not kept"
@@ -105,7 +105,7 @@ class PagePool:
         return self._owners[page] == 0 and bool(self._kept[page])
 
     def owners(self, page: int) -> int:
-        """How many sequences own the page."""
+        """The number of sequences that own the page."""
         return self._owners[page]
 
     def is_kept(self, page: int) -> bool:
@@ -113,7 +113,7 @@ class PagePool:
         return bool(self._kept[page])
 
     def check(self) -> None:
-        """Raises AssertionError unless every page is free, cached or owned, and counted as what it is."""
+        """Raises AssertionError unless every page is free, cached or owned, and counted as such."""
         free = [page for run in self._free.runs() for page in range(run.first, run.first + run.count)]
         assert free == [page for page in range(self.pages) if self._owners[page] == 0 and not self._kept[page]]
         assert len(free) == self.free_pages

@@ -1,16 +1,16 @@
-"""The tree of prefixes: which token sequences have their keys and values in which pages.
+"""The tree of prefixes: which tokens have their keys and values in which pages.
 
-A radix tree as in RadixAttention (Zheng et al., "SGLang: Efficient Execution of Structured Language Model Programs",
-2023), of whole pages: a branch is some pages in a row, and where two sequences part, a branch is split. It keeps
-computed pages when their sequence has let go of them, until the room is wanted: then the least recently used go
-first, ends of branches before what they grow from, and never a page that a sequence owns.
+It is a radix tree of whole pages, as in RadixAttention (Zheng et al., "SGLang: Efficient Execution of Structured
+Language Model Programs", 2023). A branch is some pages in a row; where two sequences part, a branch is split. The tree
+keeps computed pages after their sequence has released them, until the room is needed. Then the least recently used
+pages are evicted first, the end of a branch before what it grows from, and never a page that a sequence owns.
 
-Of a model whose every layer has a window only the last pages of a prefix are needed to go on from it. Its sequences
-let go of the pages behind, so that a branch can have **gaps**: tokens whose page is gone, or never came, while
-pages behind them are there. A prefix is known if the pages that the next row reads are.
+If every layer of a model has a window, only the last pages of a prefix are needed to go on from it. Its sequences
+release the pages behind, so that a branch can have **gaps**: tokens whose page is gone, or never came, while later
+pages are there. A prefix is known if the pages that the next row reads are there.
 
-Knows nothing of sequences, requests or steps. What is offered to it must have been computed by the time that a row
-reads it.
+Knows nothing of sequences, requests or steps. A page that is added must have been computed by the time that a row reads
+it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PageKey = tuple[int, ...]  # the token ids of one page
 
 
 class Branch:
-    """Pages in a row, None for a gap, the tokens of each, and what grows from their end. The root has no pages.
+    """Pages in a row, None for a gap, the tokens of each, and the branches that grow from their end.
 
-    One that nothing grows from ends with a page.
+    The root has no pages. A branch from which nothing grows ends with a page.
     """
 
     __slots__ = ("children", "keys", "pages", "parent")
@@ -41,24 +41,25 @@ class Branch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
-    """The longest known prefix: the branch that it ends with, and its last pages, those that can still be read."""
+    """The longest known prefix: the branch at whose end it ends, and those of its pages that can still be read."""
 
     branch: Branch
-    skipped_pages: int  # how many come before `pages`
+    skipped_pages: int  # how many pages come before `pages`
     pages: list[int]
 
     @property
     def end_page(self) -> int:
-        """Pages of the whole prefix."""
+        """The number of pages of the whole prefix."""
         return self.skipped_pages + len(self.pages)
 
 
 class PrefixTree:
-    """Computed pages by the tokens that they hold. A sequence's end in the tree is a `Branch`, read as its end.
+    """Finds computed pages by the tokens that they hold.
 
-    Such an end stays right while the sequence owns the last page of it: a split gives the upper part a new branch,
-    and only pages without an owner are evicted. Each call takes time in proportion to the tokens given.
-    The first row after a prefix reads its last `reach_pages` pages, at least one, None: all.
+    The place where a sequence ends in the tree is the end of a `Branch`. It stays right while the sequence owns the
+    last page there: a split gives the upper part a new branch, and only pages without an owner are evicted. The first
+    row after a prefix reads its last `reach_pages` pages, at least one; None is all of them. Each call takes time in
+    proportion to the tokens given.
     """
 
     def __init__(self, pool: PagePool, reach_pages: int | None = None) -> None:
@@ -69,7 +70,7 @@ class PrefixTree:
         self._by_use: OrderedDict[Branch, None] = OrderedDict()
 
     def match(self, keys: Sequence[PageKey]) -> Match:
-        """The longest prefix of `keys` that is known; it counts as used."""
+        """Finds the longest known prefix of `keys`, which then counts as used."""
         branch, pages = self._descend(self.root, keys)
         end_page = self._usable(pages)
         if end_page < len(pages):
@@ -79,10 +80,10 @@ class PrefixTree:
         return Match(branch=branch, skipped_pages=skipped, pages=read)
 
     def extend(self, branch: Branch, keys: Sequence[PageKey], pages: Sequence[int | None]) -> Branch | None:
-        """Adds `pages`, whose last is not None, behind `branch` for a sequence that owns them; where it then ends.
+        """Adds `pages`, whose last is not None, behind `branch` for a sequence that owns them; returns its new end.
 
-        None if other pages hold any of the tokens: then only gaps are filled, for whoever has pages behind the pages
-        of others cannot be sure that they stay.
+        If other pages hold any of the tokens, it only fills gaps and returns None: pages of the sequence behind pages
+        of others would be lost with those.
         """
         end, known = self._descend(branch, keys)
         self._fill(end, pages[: len(known)])
@@ -90,14 +91,14 @@ class PrefixTree:
             return None
         return self._grow(end, keys[len(known) :], pages[len(known) :])
 
-    def bequeath(self, keys: Sequence[PageKey], pages: Sequence[int | None]) -> None:
-        """Adds what a leaving sequence has, the last not None, except pages whose tokens have one already."""
+    def add(self, keys: Sequence[PageKey], pages: Sequence[int | None]) -> None:
+        """Adds the pages of a leaving sequence, the last not None, except those whose tokens have a page already."""
         end, known = self._descend(self.root, keys)
         self._fill(end, pages[: len(known)])
         self._grow(end, keys[len(known) :], pages[len(known) :])
 
     def evict(self, pages: int) -> None:
-        """Frees `pages` pages, least recently used first; the pool must have as many cached."""
+        """Frees `pages` pages, the least recently used first; at least as many must be cached."""
         emptied: list[Branch] = []
         for branch in self._by_use:
             if pages == 0:
@@ -111,7 +112,7 @@ class PrefixTree:
         assert pages == 0, f"{pages} pages more were to be evicted than are cached"
 
     def clear(self) -> None:
-        """Forgets everything, as when the pages are void."""
+        """Forgets everything, because the pages are lost."""
         for branch in self._by_use:
             self._pool.drop(page for page in branch.pages if page is not None)
         self._by_use.clear()
@@ -122,7 +123,7 @@ class PrefixTree:
         return tuple(self._by_use)
 
     def _usable(self, pages: Sequence[int | None]) -> int:
-        """How many of `pages`, from the first, make up the longest prefix that can be gone on from."""
+        """The length of the longest prefix of `pages` that a row can follow."""
         usable = in_a_row = 0
         for count, page in enumerate(pages, 1):
             in_a_row = 0 if page is None else in_a_row + 1
@@ -131,9 +132,9 @@ class PrefixTree:
         return usable
 
     def _descend(self, branch: Branch, keys: Sequence[PageKey]) -> tuple[Branch, list[int | None]]:
-        """The branch that ends where `keys`, read from `branch` on, leave the tree, and the pages on the way.
+        """Follows `keys` from `branch` as far as the tree has them; the branch that ends there, and the pages passed.
 
-        What is on the way counts as used.
+        They count as used.
         """
         pages: list[int | None] = []
         while len(pages) < len(keys) and (child := branch.children.get(keys[len(pages)])):
@@ -144,7 +145,8 @@ class PrefixTree:
         return branch, pages
 
     def _split(self, branch: Branch, count: int) -> Branch:
-        """Cuts `branch` after `count` pages; the new upper part. `branch` keeps its end, and so what it means."""
+        """Cuts `branch` after `count` pages and returns the new upper part; `branch` keeps its end, and so its
+        meaning."""
         parent = branch.parent
         assert parent is not None
         upper = Branch(parent, branch.keys[:count], branch.pages[:count])
@@ -155,7 +157,7 @@ class PrefixTree:
         return upper
 
     def _fill(self, branch: Branch, pages: Sequence[int | None]) -> None:
-        """Puts `pages`, the last of which belongs to the end of `branch`, into the gaps there and before."""
+        """Puts `pages` into the gaps of `branch` and of what it grows from; the last one belongs to its end."""
         ours = list(pages)
         while ours:
             assert branch.parent is not None
@@ -167,7 +169,7 @@ class PrefixTree:
             branch = branch.parent
 
     def _grow(self, branch: Branch, keys: Sequence[PageKey], pages: Sequence[int | None]) -> Branch:
-        """What `branch` ends with when it has been continued by `keys`, if there are any; it counts as used."""
+        """Grows a branch for `keys` from `branch`, if there are any; returns the last branch, which counts as used."""
         if not keys:
             return branch
         child = Branch(branch, list(keys), list(pages))
@@ -183,7 +185,7 @@ class PrefixTree:
             branch = branch.parent
 
     def _empty(self, branch: Branch, most: int) -> int:
-        """Frees up to `most` pages of a branch that have no owner, from its end; how many. They leave gaps."""
+        """Frees up to `most` pages without an owner, from the end of a branch; returns how many. They leave gaps."""
         freed: list[int] = []
         for place in reversed(range(len(branch.pages))):
             page = branch.pages[place]
@@ -196,7 +198,7 @@ class PrefixTree:
         return len(freed)
 
     def _prune(self, branch: Branch) -> None:
-        """Forgets the tokens behind the last page, up to where something else grows."""
+        """Forgets the tokens behind the last page, back to where another branch grows."""
         while branch in self._by_use and not branch.children and branch.pages[-1] is None:
             kept = next((count for count in range(len(branch.pages), 0, -1) if branch.pages[count - 1] is not None), 0)
             first_key = branch.keys[0]
@@ -208,6 +210,6 @@ class PrefixTree:
 
 
 def _common(known: Sequence[PageKey], keys: Sequence[PageKey], start: int) -> int:
-    """How many keys `known` and `keys` from `start` on have in common at their beginning."""
+    """The number of first keys that `known` has in common with `keys` from `start` on."""
     most = min(len(known), len(keys) - start)
     return next((index for index in range(most) if known[index] != keys[start + index]), most)

@@ -1,8 +1,8 @@
-"""The scheduler: what the next step is, and what its result means for the sequences.
+"""Chooses the next step, and applies its result to the sequences.
 
-It owns every sequence from `add` to `Ended`, the steps in flight and, through `Memory`, the pages. It does not
-know text, connections, nodes or time but what results report. The package's docstring tells the life of a sequence.
-It is long because it is the one owner of all that a step's result changes.
+Owns every sequence from `add` to `Ended`, the steps in flight and, through `KvPages`, the pages. Knows no text, no
+connection and no node, and no time but what results report. The package's docstring tells the life of a sequence.
+This module is long because it is the one owner of all that a step's result changes.
 """
 
 from __future__ import annotations
@@ -13,24 +13,28 @@ from collections import deque
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, EndReason, Event, Failed, Token
 from coordinator.scheduling.figures import SchedulerFigures
-from coordinator.scheduling.memory import Memory
+from coordinator.scheduling.kv_pages import KvPages
 from coordinator.scheduling.pages import PagePool
+from coordinator.scheduling.retry_estimate import RetryEstimate
+from coordinator.scheduling.row_budget import RowBudget
+from coordinator.scheduling.row_shares import share_rows
 from coordinator.scheduling.sequence import Sequence, SequenceRequest, State
 from coordinator.scheduling.step import Step
-from coordinator.scheduling.tempo import Tempo
-from coordinator.scheduling.turns import share_rows
+from coordinator.scheduling.steps_in_flight import StepsInFlight
 from layerline.errors import LayerlineError, OverloadedError, ProtocolError, StageFailedError
 from layerline.frames import Span, StepResult
 
 
 class Scheduler:
-    """Sequences in, steps out, results in, events out. Not safe for threads: one owner calls it."""
+    """Takes sequences and results, gives steps and events. Not safe for threads: one owner calls it."""
 
     def __init__(self, capacity: Capacity) -> None:
         self.pool = PagePool(capacity.pages, capacity.page_tokens)
         self._capacity = capacity
-        self._memory = Memory(self.pool, capacity)
-        self._tempo = Tempo(capacity)
+        self._kv_pages = KvPages(self.pool, capacity)
+        self._row_budget = RowBudget(capacity)
+        self._steps_wanted = StepsInFlight(capacity.max_in_flight)
+        self._retry_estimate = RetryEstimate()
         self._sequences: dict[int, Sequence] = {}
         self._waiting: list[Sequence] = []  # by arrival
         self._prefilling: dict[int, Sequence] = {}
@@ -53,7 +57,7 @@ class Scheduler:
         return not self._sequences
 
     def figures(self) -> SchedulerFigures:
-        """How things stand."""
+        """The figures at this moment."""
         waiting, prefilling, decoding = len(self._waiting), len(self._prefilling), self._count("decoding")
         return SchedulerFigures(
             sequences_waiting=waiting,
@@ -63,8 +67,8 @@ class Scheduler:
             pages_used=self.pool.used_pages,
             pages_cached=self.pool.cached_pages,
             pages_free=self.pool.free_pages,
-            lookup_tokens=self._memory.lookup_tokens,
-            hit_tokens=self._memory.hit_tokens,
+            lookup_tokens=self._kv_pages.lookup_tokens,
+            hit_tokens=self._kv_pages.hit_tokens,
             preemptions=self._preemptions,
             steps=self._steps,
             steps_in_flight=len(self._in_flight),
@@ -78,9 +82,9 @@ class Scheduler:
         PromptTooLongError or RequestError if it can never be answered, OverloadedError if the queue is full.
         """
         assert request.sequence not in self._sequences, f"sequence {request.sequence} is known already"
-        max_tokens = self._memory.most_tokens(request)
+        max_tokens = self._kv_pages.most_tokens(request)
         if len(self._waiting) >= self._capacity.max_waiting:
-            retry_after_s = self._tempo.turnover.retry_after_s
+            retry_after_s = self._retry_estimate.retry_after_s
             raise OverloadedError(
                 f"{len(self._waiting)} requests are waiting already, as many as may.",
                 remedy=f"Try again in about {retry_after_s} s.",
@@ -92,9 +96,9 @@ class Scheduler:
         self._waiting.append(sequence)
 
     def next_step(self) -> Step | None:
-        """The next step to send, None if there is none until a result or a request comes in."""
+        """Issues the next step; None if there is none until a result or a request comes in."""
         decoding = self._count("decoding")
-        if len(self._in_flight) >= self._tempo.steps(decoding):
+        if len(self._in_flight) >= (self._steps_wanted.decoding if decoding else self._steps_wanted.prefilling):
             return None
         decodes = self._take_decode_rows(decoding)
         self._admit()
@@ -122,12 +126,12 @@ class Scheduler:
             raise ProtocolError(f"The last stage returned step {result.step}; the step due is none.")
         sampled = self._in_flight[0].tokens_of(result)
         step = self._in_flight.popleft()
-        self._tempo.learn(step, result, took_us)
+        self._learn(step, result, took_us)
         events: list[Event] = []
         for span in step.spans:
             sequence = self._sequences[span.sequence]
             sequence.take_back(span, failed=sequence.id in result.failed)
-            self._memory.offer(sequence)
+            self._kv_pages.offer(sequence)
             if sequence.state == "ended":
                 pass
             elif sequence.failed:
@@ -146,13 +150,13 @@ class Scheduler:
         return self._end_from_outside(sequence, "stop")
 
     def lose(self) -> tuple[int, ...]:
-        """A stage is gone, whichever, and with it every step in flight and what the pages of all sequences held.
+        """Takes in that the pipeline is lost, with every step in flight and what the pages of all sequences held.
 
         The sequences are prefilled again from their logs, once there is another pipeline (see `renew`). Returns
         those that had been begun.
         """
         self._in_flight.clear()
-        self._memory.void()
+        self._kv_pages.void()
         begun = []
         for sequence in tuple(self._sequences.values()):
             sequence.steps_in_flight = 0
@@ -164,16 +168,18 @@ class Scheduler:
         return tuple(begun)
 
     def renew(self, capacity: Capacity) -> tuple[Event, ...]:
-        """Goes on in another pipeline, of that capacity, after `lose`; a sequence that it cannot hold has failed."""
+        """Goes on in another pipeline after `lose`; a sequence that its `capacity` cannot hold has failed."""
         assert len(self._waiting) == len(self._sequences), "the pipeline before was not lost"
         self.pool = PagePool(capacity.pages, capacity.page_tokens)
         self._capacity = capacity
-        self._memory = self._memory.succeeded_by(self.pool, capacity)
-        self._tempo = Tempo(capacity)
+        self._kv_pages = self._kv_pages.succeeded_by(self.pool, capacity)
+        self._row_budget = RowBudget(capacity)
+        self._steps_wanted = StepsInFlight(capacity.max_in_flight)
+        self._retry_estimate = RetryEstimate()
         events: list[Event] = []
         for sequence in tuple(self._waiting):
             try:
-                sequence.max_tokens = self._memory.most_tokens_again(sequence)
+                sequence.max_tokens = self._kv_pages.most_tokens_again(sequence)
             except LayerlineError as error:
                 self._leave(sequence, "it does not fit any more")
                 self._settle(sequence)
@@ -181,15 +187,15 @@ class Scheduler:
         return tuple(events)
 
     def check(self) -> None:
-        """Raises AssertionError unless the books on pages are right; for tests."""
-        self._memory.check(self._sequences.values())
+        """Raises AssertionError unless owned, cached and free pages add up; for tests."""
+        self._kv_pages.check(self._sequences.values())
 
     # --- choosing rows
 
     def _take_decode_rows(self, decoding: int) -> list[tuple[Span, list[int]]]:
-        """One row each of the sequences that have waited longest, this step's share of all that decode."""
+        """Issues one row each of this step's share of the decoding sequences: those that have waited longest."""
         rows: list[tuple[Span, list[int]]] = []
-        most = self._tempo.decode_rows(decoding, prefilling=bool(self._prefilling))
+        most = self._row_budget.decode_rows(decoding, self._steps_wanted.decoding, prefilling=bool(self._prefilling))
         for sequence in tuple(self._ready.values()):
             if len(rows) == most:
                 break
@@ -199,14 +205,15 @@ class Scheduler:
         return rows
 
     def _take_prompt_chunks(self, decoding: int, decode_rows: int) -> list[tuple[Span, list[int]]]:
-        """Chunks of the prompts whose turn it is."""
+        """Issues the chunks of prompts that go into this step."""
         chunks = []
         prompt_tokens = sum(sequence.rows_since_admission for sequence in self._prefilling.values())
-        rows = self._tempo.prompt_rows(decoding, prompt_tokens=prompt_tokens, decode_rows=decode_rows)
+        steps = self._steps_wanted.decoding
+        rows = self._row_budget.prompt_rows(decoding, steps, prompt_tokens=prompt_tokens, decode_rows=decode_rows)
         for sequence, share in share_rows(self._prefilling.values(), rows):
             if sequence.id not in self._prefilling or not self._has_page(sequence):
                 continue
-            covered = min(share, self._memory.covered_rows(sequence))
+            covered = min(share, self._kv_pages.covered_rows(sequence))
             chunks.append(sequence.issue(covered, self.pool.page_tokens))
             if sequence.state == "decoding":
                 del self._prefilling[sequence.id]
@@ -215,15 +222,15 @@ class Scheduler:
     def _count(self, state: State) -> int:
         return sum(sequence.state == state for sequence in self._sequences.values())
 
-    # --- memory
+    # --- pages
 
     def _admit(self) -> None:
         """Starts waiting sequences, oldest first, as long as there are pages.
 
-        None overtakes another but one that waits for its own sake, for a prefix that is being computed.
+        None overtakes another, except those that wait for a prefix which another one is computing.
         """
         for sequence in tuple(self._waiting):
-            admission = self._memory.admit(sequence)
+            admission = self._kv_pages.admit(sequence)
             if admission == "no room":
                 break
             if admission == "admitted":
@@ -232,11 +239,11 @@ class Scheduler:
                 self._prefilling[sequence.id] = sequence
 
     def _has_page(self, sequence: Sequence) -> bool:
-        """Whether the next row has a page, after growing or preempting for one; False if it must wait for it."""
-        self._memory.slide(sequence)
-        if self._memory.covered_rows(sequence) > 0:
+        """Gives the next row a page, for which it may preempt the youngest; False if the row must wait for one."""
+        self._kv_pages.slide(sequence)
+        if self._kv_pages.covered_rows(sequence) > 0:
             return True
-        while not self._memory.grow(sequence):
+        while not self._kv_pages.grow(sequence):
             if self._pages_are_coming():
                 return False
             youngest = self._youngest_with_pages()
@@ -246,7 +253,7 @@ class Scheduler:
         return True
 
     def _pages_are_coming(self) -> bool:
-        """Whether steps in flight keep pages from being free that are to be given back."""
+        """Whether sequences that leave will give pages back, once their steps in flight are back."""
         return any(sequence.state in ("ended", "preempted") for sequence in self._sequences.values())
 
     def _youngest_with_pages(self) -> Sequence:
@@ -261,6 +268,12 @@ class Scheduler:
         self._settle(sequence)
 
     # --- taking results
+
+    def _learn(self, step: Step, result: StepResult, took_us: float) -> None:
+        self._row_budget.learn(result.timings, decode_rows=step.decode_rows, prompt_rows=step.prompt_rows)
+        self._retry_estimate.learn(result.timings)
+        if took_us and step.prompt_rows == 0:
+            self._steps_wanted.learn(result.timings, took_us)
 
     def _accept(self, sequence: Sequence, token_id: int) -> list[Event]:
         first = sequence.generated == 0
@@ -293,7 +306,7 @@ class Scheduler:
 
     def _end(self, sequence: Sequence, reason: EndReason) -> list[Event]:
         self._leave(sequence, reason)
-        self._tempo.turnover.end()
+        self._retry_estimate.end_request()
         return [Ended(sequence=sequence.id, reason=reason)]
 
     def _leave(self, sequence: Sequence, why: str) -> None:
@@ -308,7 +321,7 @@ class Scheduler:
         if sequence.steps_in_flight > 0:
             return
         if sequence.state == "ended":
-            self._memory.release(sequence)
+            self._kv_pages.release(sequence)
             del self._sequences[sequence.id]
         elif sequence.state == "preempted":
             self._send_back(sequence, "its steps are back")
@@ -317,6 +330,6 @@ class Scheduler:
         """Puts a sequence without steps in flight back into the queue, at the place of its age."""
         self._prefilling.pop(sequence.id, None)
         self._ready.pop(sequence.id, None)
-        self._memory.release(sequence)
+        self._kv_pages.release(sequence)
         sequence.restart(why)
         insort(self._waiting, sequence, key=lambda waiting: waiting.arrival)

@@ -49,7 +49,7 @@ class SequenceRequest:
     def fork(self, sequence: int, index: int) -> SequenceRequest:
         """Another answer to the same prompt, as sequence number `sequence`; answer `index` draws with seed + `index`.
 
-        Nothing more is to be done for forks to be cheap: the second waits for the pages of the first, and has them.
+        Forks need nothing more to be cheap: the second one waits for the pages of the first, and shares them.
         """
         sampling = replace(self.sampling, seed=(self.sampling.seed + index) % (1 << 64))
         return replace(self, sequence=sequence, sampling=sampling)
@@ -97,23 +97,23 @@ class Sequence:
 
     @property
     def positions(self) -> int:
-        """Positions it may come to need pages for; the last token is never sent, so it needs none."""
+        """Positions that it may come to need pages for; the last token is never sent, so it needs none."""
         return len(self.request.token_ids) + self.max_tokens - 1
 
     @property
     def end_page(self) -> int:
-        """How many pages it has, those included that it has given back."""
+        """The number of its pages, with those that it has given back."""
         return self.skipped_pages + count_pages(self.pages)
 
     def become(self, state: State, why: str) -> None:
-        """Changes state; InternalError with the story so far if that cannot be."""
+        """Changes state; InternalError with the story so far if the state cannot follow."""
         self._story.append(f"{self.state} → {state} ({why}; {self.issued} of {len(self.tokens)} tokens issued)")
         if state not in _NEXT_STATES[self.state]:
             raise InternalError(f"Sequence {self.id} cannot become {state}. Its story: {'; '.join(self._story)}.")
         self.state = state
 
     def restart(self, why: str) -> None:
-        """Back to waiting, with its log; its pages are gone."""
+        """Waits again, with its log and without its pages."""
         self.become("waiting", why)
         self.issued = self.computed = self.cached = self.skipped_pages = 0
         self.pages = ()
@@ -125,25 +125,25 @@ class Sequence:
         self.issued = self.computed = self.cached = cached
 
     def skip(self, pages: int) -> tuple[PageRun, ...]:
-        """Parts with its first `pages` pages, which no further row reads; those."""
+        """Gives its first `pages` pages back, which no further row reads."""
         skipped, self.pages = first_pages(self.pages, pages), pages_after(self.pages, pages)
         self.skipped_pages += pages
         return skipped
 
     def pages_between(self, first: int, end: int) -> list[int | None]:
-        """Its pages number `first` to `end` (exclusive), None for those that it has given back."""
+        """Its pages at places `first` to `end` (exclusive), None for each that it has given back."""
         gone = max(0, min(end, self.skipped_pages) - first)
         return [None] * gone + pages_between(self.pages, first + gone - self.skipped_pages, end - self.skipped_pages)
 
     def take_back(self, span: Span, *, failed: bool) -> None:
-        """A step with this span has come back. If it has `failed`, this and all that follows counts as not computed."""
+        """Takes in that a step with this span has come back; from one that `failed` on nothing counts as computed."""
         self.steps_in_flight -= 1
         self.failed = self.failed or failed
         if not self.failed:
             self.computed = span.start + span.count
 
     def issue(self, rows: int, page_tokens: int) -> tuple[Span, list[int]]:
-        """The next `rows` tokens of the log as a span; one that ends the log asks for a token."""
+        """Issues the next `rows` tokens of the log as a span; the span that ends the log asks for a token."""
         start, end = self.issued, self.issued + rows
         ends_log = end == len(self.tokens)
         pages = -(-end // page_tokens)

@@ -1,4 +1,4 @@
-"""A step as the scheduler issues it, before it has a plan's epoch on it."""
+"""A step as the scheduler issues it, still without the epoch of a plan."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from layerline.frames import Frame, Span, StepResult, TensorBytes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """Rows for one pass through the pipeline: those of `spans`, one after the other, with their token ids.
+    """Rows for one pass through the pipeline: those of `spans` in turn, with their token ids.
 
-    The first `decode_rows` of them continue an answer, the others are of prompts.
+    The first `decode_rows` rows continue answers, the others are of prompts.
     """
 
     number: int
@@ -23,7 +23,7 @@ class Step:
 
     @property
     def prompt_rows(self) -> int:
-        """Rows of prompts, and of logs that are computed again."""
+        """The number of rows of prompts, and of logs that are computed again."""
         return len(self.token_ids) - self.decode_rows
 
     def drawn_positions(self) -> frozenset[tuple[int, int]]:

@@ -1,6 +1,7 @@
-"""What holds the work up, in a few sentences for people. Pure: a report in, sentences out.
+"""Says what holds the work up, in a few sentences for people. Pure: a report in, sentences out.
 
-Rules in order, from what stops everything to what is as it should be; each says nothing or one sentence.
+The rules are in order, from a pipeline that stands still to one that is as busy as it should be; each gives one
+sentence or none.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from layerline.stats_report import LinkStats, StageStats, StatsReport
 
 MOST_SENTENCES = 3
 STUCK_S = 10.0
-BUSY = 0.75  # a stage with so much to do is a limit
-UNEVEN = 0.8  # who has less than this part of the busiest one's work waits for it
-WIDE_LINK = 0.25  # a link that takes so much of a step is worth a word
+BUSY = 0.75  # a stage that computes for so much of the time is a limit
+UNEVEN = 0.8  # a stage with less than this part of the work of the busiest one waits for it
+WIDE_LINK = 0.25  # a link that takes so much of a step is named
 FULL_PAGES = 0.9
-ONE_STEP = 1.5  # fewer steps in flight than this are one at a time
+ONE_STEP = 1.5  # fewer steps in flight than this count as one at a time
 ONE_ROW = 1.5
 LITTLE_WORK = 0.5
 
@@ -26,7 +27,7 @@ def diagnosed(report: StatsReport) -> StatsReport:
 
 
 def diagnose(report: StatsReport) -> tuple[str, ...]:
-    """The sentences, at least one, the most important first."""
+    """The sentences on `report`, at least one, the most important first."""
     if sentence := _stuck(report) or _nothing_done(report):
         return (sentence,)
     rules = (_full_memory, _slow_link, _uneven, _one_at_a_time, _all_busy, _little_work)

@@ -1,4 +1,4 @@
-"""Durations by their logarithm: any number of them in little memory, with percentiles right to within 5 %."""
+"""Counts durations by their logarithm: any number in little memory, with percentiles right to within 5 %."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _LOG_GROWTH = math.log(GROWTH)
 
 
 class Distribution:
-    """Durations in microseconds. Those of a day fall into some 265 classes, which bounds the memory.
+    """Durations in microseconds. Those up to a day fall into some 265 classes, which bounds the memory.
 
-    Written for speed: several of these take in a duration with every step and token.
+    Written for speed, because several distributions take in a duration with every step and token.
     """
 
     __slots__ = ("_classes", "count", "largest_us", "least_us", "total_us")
@@ -26,7 +26,7 @@ class Distribution:
         self._classes: dict[int, int] = {}
 
     def add(self, duration_us: float) -> None:
-        """Takes in a duration; what is below a microsecond counts as one of no length."""
+        """Takes in a duration; below a microsecond all are of one class."""
         self.count += 1
         self.total_us += duration_us
         if duration_us < self.least_us:
@@ -37,7 +37,7 @@ class Distribution:
         self._classes[number] = self._classes.get(number, 0) + 1
 
     def merge(self, other: Distribution) -> None:
-        """Takes in what `other` has."""
+        """Takes in the durations of `other`."""
         self.count += other.count
         self.total_us += other.total_us
         self.least_us = min(self.least_us, other.least_us)
@@ -47,11 +47,11 @@ class Distribution:
 
     @property
     def mean_us(self) -> float:
-        """The mean; 0 if there is no duration."""
+        """The mean of the durations; 0 if there is none."""
         return self.total_us / self.count if self.count else 0.0
 
     def quantile_us(self, share: float) -> float:
-        """What `share` of the durations are not over; 0 if there is none."""
+        """The duration that `share` of all do not exceed; 0 if there is none."""
         if not self.count:
             return 0.0
         rank, seen = max(1, math.ceil(share * self.count)), 0
@@ -63,7 +63,7 @@ class Distribution:
         return min(max(middle_us, self.least_us), self.largest_us)
 
     def stats(self) -> DurationStats:
-        """All that is told of them."""
+        """The figures of the durations that are reported."""
         return DurationStats(
             count=self.count,
             total_s=self.total_us / 1e6,

@@ -1,7 +1,7 @@
 """Serves the metrics over HTTP to Prometheus: GET /metrics and nothing else, within strict limits.
 
-One exchange a connection. A request that is too long, malformed or slow, or one connection too many, ends with no more
-than a refusal; the coordinator's own work goes on beside it.
+A connection has one exchange. A request that is too long, malformed or slow gets a refusal at most, and so does one
+connection too many; the coordinator's own work goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MetricsEndpoint:
         self._exchanges: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from its request to its end."""
+        """Serves one connection, from its request to its end."""
         task = asyncio.current_task()
         assert task is not None
         self._exchanges[task] = writer
@@ -49,7 +49,7 @@ class MetricsEndpoint:
             writer.transport.abort()
 
     async def close(self) -> None:
-        """Ends every exchange, by its connection: Python 3.11 logs a cancelled one as an error."""
+        """Ends every exchange by closing its connection, because Python 3.11 logs a cancelled one as an error."""
         exchanges = dict(self._exchanges)
         for writer in exchanges.values():
             writer.transport.abort()
@@ -75,7 +75,7 @@ class MetricsEndpoint:
 async def metrics_endpoint(host: str, port: int, text: Callable[[], str]) -> AsyncIterator[str]:
     """Serves `text` for the time of the block, on any free port for `port` 0; yields the host:port.
 
-    PortInUseError if something else has the port, UsageError if it cannot be had for another reason.
+    Raises PortInUseError if something else has the port, UsageError if it cannot be had for another reason.
     """
     endpoint = MetricsEndpoint(text)
     try:

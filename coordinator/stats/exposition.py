@@ -1,6 +1,6 @@
-"""The metrics that Prometheus gets: the numbers of a report, under names that other people's dashboards rely on. Pure.
+"""Makes the metrics for Prometheus of the numbers of a report. Their names stay, as dashboards rely on them. Pure.
 
-Counters count since the model was brought up, and begin again with the next one, as Prometheus expects it. Ratios,
+Counters count since the model was brought up, and begin again with the next one, as Prometheus expects. Ratios,
 quantiles and estimates are of the last minute.
 """
 
@@ -18,7 +18,7 @@ Labels = dict[str, str]
 
 
 def exposition(report: StatsReport | None) -> str:
-    """The text for a report; without one it says that no model is in service."""
+    """The text for a report; without a report it says that no model is in service."""
     loaded = _gauge("model_loaded", "Whether a model is in service.", int(report is not None))
     return metrics_text([loaded] if report is None else [loaded, *_metrics(report)])
 
@@ -124,7 +124,7 @@ def _metric(name: str, kind: Literal["counter", "gauge"], text: str, values: Ite
 
 
 def _summary(name: str, text: str, told: Iterable[tuple[Labels, DurationStats, DurationStats]]) -> Metric:
-    """Quantiles of the latest durations; sum and count of all there ever were."""
+    """A summary with the quantiles of the latest durations, and the sum and count of all."""
     samples: list[Sample] = []
     for labels, latest, ever in told:
         for quantile, value in (("0.5", latest.p50_s), ("0.99", latest.p99_s)):

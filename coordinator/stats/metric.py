@@ -1,4 +1,4 @@
-"""Metrics as lines of Prometheus's text format, version 0.0.4. Knows no metric in particular.
+"""Writes metrics in the text format of Prometheus, version 0.0.4. Knows no metric in particular.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
@@ -17,7 +17,7 @@ _IN_LABELS = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One value. `suffix` is what its line adds to the name of its metric, as a summary's sum does."""
+    """One value. `suffix` stands behind the name of the metric on its line, as for the sum of a summary."""
 
     value: float
     labels: Mapping[str, str]
@@ -26,7 +26,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """All the samples of one name; `help` is a sentence."""
+    """The samples under one name; `help` is a sentence."""
 
     name: str
     kind: Literal["counter", "gauge", "summary"]
@@ -34,7 +34,7 @@ class Metric:
     samples: tuple[Sample, ...]
 
     def lines(self) -> Iterator[str]:
-        """Its lines, without their ends."""
+        """The lines of the metric, without line ends."""
         yield f"# HELP {self.name} {self.help.translate(_IN_HELP)}"
         yield f"# TYPE {self.name} {self.kind}"
         for sample in self.samples:
@@ -42,7 +42,7 @@ class Metric:
 
 
 def metrics_text(metrics: Iterable[Metric]) -> str:
-    """The whole text."""
+    """The text of all metrics."""
     return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
 
 

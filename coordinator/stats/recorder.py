@@ -1,4 +1,4 @@
-"""What the engine tells of its work, as it happens, and what can be asked about it at any time."""
+"""Records the work of the engine as it happens, and reports on it at any time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coordinator.scheduling.figures import SchedulerFigures
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
 from coordinator.stats.diagnosis import diagnosed
-from coordinator.stats.reporting import page_stats, period_stats, sequence_stats
+from coordinator.stats.report import page_stats, period_stats, sequence_stats
 from coordinator.stats.request_log import RequestLog
 from coordinator.stats.route import Route
 from coordinator.stats.tally import StepRecord
@@ -25,7 +25,7 @@ from layerline.stats_report import StatsReport
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Sent:
-    """A step in flight, when it left, and for how long the pipeline had been empty then."""
+    """A step in flight, the time when it left, and for how long the pipeline had been empty then."""
 
     step: Step
     sent_s: float
@@ -49,7 +49,7 @@ class Recorder:
         return self._route.stages
 
     def succeeded_by(self, route: Route) -> Recorder:
-        """The recorder of the pipeline that comes after this one; requests and the time of the model go on."""
+        """The recorder of the next pipeline; the log of requests and the time of the model go on."""
         recorder = Recorder(route, self._clock)
         recorder._requests, recorder._up_since_s = self._requests, self._up_since_s
         return recorder
@@ -76,11 +76,11 @@ class Recorder:
 
     @property
     def took_us(self) -> float:
-        """How long the oldest step in flight has been so; 0 if there is none."""
+        """Time since the oldest step in flight left; 0 if there is none."""
         return 1e6 * (self._clock() - self._in_flight[0].sent_s) if self._in_flight else 0.0
 
     def returned(self, result: StepResult) -> None:
-        """The oldest step in flight is back, and this is its result."""
+        """The oldest step in flight has come back with this result."""
         now_s = self._clock()
         self._work_until(now_s)
         sent = self._in_flight.popleft()
@@ -95,7 +95,7 @@ class Recorder:
         self._window.now(now_s).take(record)
 
     def told(self, events: Iterable[Event]) -> None:
-        """What the scheduler has told of sequences."""
+        """The scheduler has told these events of sequences."""
         now_s = self._clock()
         tally = self._window.now(now_s)
         for event in events:
@@ -110,7 +110,7 @@ class Recorder:
         self._requests.fail(self._clock())
 
     def report(self, figures: SchedulerFigures) -> StatsReport:
-        """How the work goes."""
+        """The report on the work so far."""
         now_s = self._clock()
         recent, recent_s = self._window.recent(now_s)
         total, total_s = self._window.total(now_s)
@@ -131,7 +131,7 @@ class Recorder:
         )
 
     def _work_until(self, now_s: float) -> None:
-        """Counts the time since steps in flight became more or fewer."""
+        """Counts the time since the number of steps in flight changed."""
         if self._in_flight:
             self._window.now(now_s).working_us += 1e6 * (now_s - self._changed_s)
         self._changed_s = now_s

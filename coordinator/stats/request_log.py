@@ -1,4 +1,4 @@
-"""One entry a request: when it was queued, begun, answered and ended. Bounded by what runs and the latest ended."""
+"""Logs when each request was queued, begun, answered and ended. Keeps those that run and the latest that ended."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Entry:
 
 
 class RequestLog:
-    """The requests for one model. Every `tally` that is given is the one to add a measured time to."""
+    """The requests for one model. Times that are measured on the way are added to the `tally` that is given."""
 
     def __init__(self) -> None:
         self._running: dict[int, _Entry] = {}
@@ -61,16 +61,16 @@ class RequestLog:
         self._reasons: Counter[str] = Counter()
 
     def queue(self, number: int, prompt_tokens: int, now_s: float) -> None:
-        """A request was taken."""
+        """A request was queued."""
         self._running[number] = _Entry(number=number, prompt_tokens=prompt_tokens, queued_s=now_s)
         self._waiting.add(number)
 
     def refuse(self) -> None:
-        """A request was not taken."""
+        """A request was refused."""
         self._reasons["refused"] += 1
 
     def start(self, numbers: Iterable[int], tally: Tally, now_s: float) -> None:
-        """Rows of these requests are sent; only the first time counts."""
+        """Rows of these requests are sent; the first time is the one that counts."""
         if not self._waiting:
             return
         for number in self._waiting.intersection(numbers):
@@ -90,12 +90,12 @@ class RequestLog:
             self._end(event.sequence, event.reason, now_s)
 
     def fail(self, now_s: float) -> None:
-        """All that runs has failed."""
+        """All requests that run have failed."""
         for number in tuple(self._running):
             self._end(number, "failed", now_s)
 
     def counts(self) -> RequestCounts:
-        """How many ended in which way."""
+        """The numbers of requests by how they ended."""
         return RequestCounts(
             stop=self._reasons["stop"],
             length=self._reasons["length"],
@@ -105,7 +105,7 @@ class RequestLog:
         )
 
     def stats(self, now_s: float) -> tuple[RequestStats, ...]:
-        """All that run and the latest that have ended, the newest first."""
+        """The requests that run and the latest that have ended, the newest first."""
         entries = sorted((*self._ended, *self._running.values()), key=lambda entry: -entry.number)
         return tuple(entry.stats(now_s) for entry in entries)
 

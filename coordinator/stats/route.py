@@ -1,4 +1,4 @@
-"""The way of a step through a pipeline: its stages, its links, and how large what passes over these is."""
+"""The way of a step through a pipeline: its stages, its links, and the bytes that pass over these."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COORDINATOR = "coordinator"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """The stages in order; what they hand each other is `row_bytes` a row."""
+    """The stages in order; a row of the tensor between two of them has `row_bytes`."""
 
     model: str
     stages: tuple[StageSummary, ...]
@@ -37,7 +37,7 @@ class Route:
         return tuple(itertools.pairwise(names))
 
     def link_bytes(self, rows: int, result: StepResult) -> tuple[int, ...]:
-        """The payload on each link of a step of that many rows."""
+        """The bytes that a step of that many rows has on each link, from the first to the last."""
         returned = sum(TOKEN_BYTES + (len(token.logits.data) if token.logits else 0) for token in result.sampled)
         between = (rows * self.row_bytes,) * (len(self.stages) - 1)
         return (rows * TOKEN_BYTES, *between, returned)

@@ -1,4 +1,4 @@
-"""What is added up over a period: of the pipeline, of each stage and of each link. Times in microseconds."""
+"""Sums over a period, of the pipeline, of each stage and of each link. Times are in microseconds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from coordinator.stats.distribution import Distribution
 from layerline.frames import StageTiming
 
-FOUND_WAITING_US = 500  # who waited so long for a frame had none lying there
+FOUND_WAITING_US = 500  # a stage that waited so long for a frame had none in its queue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRecord:
-    """A step that is back. The pipeline had been empty for `idle_us` when it left, 0 if it was not empty.
+    """A step that has come back. The pipeline had been empty for `idle_us` when it left, 0 if it was not empty.
 
-    `link_bytes` are the payloads on its way, from the first link to the last.
+    `link_bytes` are the bytes that it had on each link, from the first to the last.
     """
 
     prompt_rows: int
@@ -28,18 +28,18 @@ class StepRecord:
 
     @property
     def travel_us(self) -> float:
-        """The part of its time in which no stage computed it."""
+        """The time of the step in which no stage computed it."""
         return max(0.0, self.took_us - sum(timing.compute_us for timing in self.timings))
 
     @property
     def had_no_queue(self) -> bool:
-        """Whether it found every stage waiting for it."""
+        """Whether every stage was waiting for the step."""
         return all(timing.waited_us >= FOUND_WAITING_US for timing in self.timings)
 
 
 @dataclass(kw_only=True, slots=True)
 class StageTally:
-    """One stage; `waiting_us` is while there was work in flight."""
+    """The sums of one stage; `waiting_us` counts only while steps were in flight."""
 
     computing: Distribution = field(default_factory=Distribution)
     waiting_us: float = 0.0
@@ -52,7 +52,7 @@ class StageTally:
         self.sending_us += timing.sending_us
 
     def merge(self, other: StageTally) -> None:
-        """Takes in what `other` has."""
+        """Adds the sums of `other`."""
         self.computing.merge(other.computing)
         self.waiting_us += other.waiting_us
         self.sending_us += other.sending_us
@@ -60,14 +60,14 @@ class StageTally:
 
 @dataclass(kw_only=True, slots=True)
 class LinkTally:
-    """One link."""
+    """The sums of one link."""
 
     frames: int = 0
     payload_bytes: int = 0
     sending_us: float = 0.0
 
     def merge(self, other: LinkTally) -> None:
-        """Takes in what `other` has."""
+        """Adds the sums of `other`."""
         self.frames += other.frames
         self.payload_bytes += other.payload_bytes
         self.sending_us += other.sending_us
@@ -75,9 +75,9 @@ class LinkTally:
 
 @dataclass(kw_only=True, slots=True)
 class Tally:
-    """A pipeline of as many `stages`, and one link more: the first from the coordinator, the last to it.
+    """The sums of a pipeline. It has one link more than stages: the first from the coordinator, the last to it.
 
-    `travel` is of the steps that had no queue; `least_travel_us` is of all.
+    `travel` counts only steps that met no queue; `least_travel_us` is the least of all steps.
     """
 
     stages: Sequence[StageTally]
@@ -95,11 +95,11 @@ class Tally:
 
     @classmethod
     def of(cls, stages: int) -> Tally:
-        """An empty one for a pipeline of that many stages."""
+        """An empty tally for a pipeline of that many stages."""
         return cls(stages=[StageTally() for _ in range(stages)], links=[LinkTally() for _ in range(stages + 1)])
 
     def take(self, step: StepRecord) -> None:
-        """Takes in a step; what a pipeline says of itself that has not one timing of each stage is left out."""
+        """Takes in a step; its timings only if there is one of each stage."""
         self.prompt_rows += step.prompt_rows
         self.decode_rows += step.decode_rows
         self.steps.add(step.took_us)
@@ -119,7 +119,7 @@ class Tally:
             self.travel.add(travel_us)
 
     def merge(self, other: Tally) -> None:
-        """Takes in what `other`, of the same pipeline, has."""
+        """Adds the sums of `other`, which is of the same pipeline."""
         for stage, other_stage in zip(self.stages, other.stages, strict=True):
             stage.merge(other_stage)
         for link, other_link in zip(self.links, other.links, strict=True):
@@ -133,7 +133,7 @@ class Tally:
             mine.merge(others)
 
     def wire_us(self) -> tuple[float, ...]:
-        """An estimate, for each link, of the time that a frame is on its way; the package tells how it is made."""
+        """Estimates for each link how long a frame is on its way; the package's docstring tells how."""
         if not self.steps.count or math.isinf(self.least_travel_us):
             return (0.0,) * len(self.links)
         sending_us = [link.sending_us / max(1, link.frames) for link in self.links]

@@ -1,4 +1,4 @@
-"""Tallies of the last minute, second by second, and of all the time before it."""
+"""Keeps a tally for each second of the last minute, and one for all the time before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WINDOW_S = 60
 
 
 class Window:
-    """The tallies of a pipeline of `stages` stages since `began_s`. What it is asked must not be older than before."""
+    """The tallies of a pipeline of `stages` stages since `began_s`. Times that are given must not go back."""
 
     def __init__(self, stages: int, began_s: float) -> None:
         self._stages = stages
@@ -27,13 +27,13 @@ class Window:
         return self._seconds[-1][1]
 
     def recent(self, now_s: float) -> tuple[Tally, float]:
-        """The last minute, or all the time if that is less, and how many seconds it is."""
+        """The tally of the last minute, or of all the time if that is less, and how many seconds that is."""
         self._age(int(now_s))
         first_s = max(self._began_s, int(now_s) - WINDOW_S + 1)
         return self._merged(), now_s - first_s
 
     def total(self, now_s: float) -> tuple[Tally, float]:
-        """All the time, and how many seconds it is."""
+        """The tally of all the time, and how many seconds that is."""
         tally = self._merged()
         tally.merge(self._older)
         return tally, now_s - self._began_s

@@ -33,7 +33,7 @@ class World:
         pages = pages_between(runs, 0, count)
         for place, page in enumerate(pages, skipped):
             self.held[page] = text[: place + 1]
-        self.tree.bequeath(keys(text), [*[None] * skipped, *pages])
+        self.tree.add(keys(text), [*[None] * skipped, *pages])
         self.pool.release(runs)
 
     def known(self, text: str) -> int:

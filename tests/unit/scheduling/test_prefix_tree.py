@@ -25,7 +25,7 @@ class World:
         """A sequence computes all of `text` for itself and leaves it to the tree; its pages."""
         runs = self.pool.extend((), len(text))
         pages = pages_between(runs, 0, len(text))
-        self.tree.bequeath(keys(text), pages)
+        self.tree.add(keys(text), pages)
         self.pool.release(runs)
         return pages
 
@@ -100,7 +100,7 @@ def test_a_running_sequence_extends_its_branch_but_not_behind_pages_of_others() 
     assert world.known("abcd") == 4
     assert world.tree.extend(second.branch, keys("cd"), pages_between(runs_of_second, 0, 2)) is None
     assert world.known("abcd") == 4
-    world.tree.bequeath(keys("abcd"), [*second.pages, *pages_between(runs_of_second, 0, 2)])
+    world.tree.add(keys("abcd"), [*second.pages, *pages_between(runs_of_second, 0, 2)])
     world.pool.release(runs_of_second)
     assert world.pool.free_pages == 8, "the second's pages were not needed"
 

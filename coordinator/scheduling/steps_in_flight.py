@@ -1,4 +1,4 @@
-"""How many decode steps are to be in flight, from the time of the stages and of the links between them."""
+"""Decides how many steps are to be in flight, by the times of the stages and of the links between them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from coordinator.scheduling.average import Average
 from layerline.frames import StageTiming
 
 
-def steps_in_flight(stage_times_us: Sequence[float], hop_us: float, stages: int) -> int:
-    """`stages`, or one more where the links are slow.
+def decode_steps(stage_times_us: Sequence[float], hop_us: float, stages: int) -> int:
+    """The best number of decode steps in flight: `stages`, or one more where the links are slow.
 
-    `stage_times_us` is what a step takes at each stage, empty if that is not known; `hop_us` is what it takes from one
-    to the next, from the coordinator to the first and from the last to the coordinator.
+    `stage_times_us` are the times of a step at each stage, empty if they are not known; `hop_us` is the time of a
+    frame from one stage to the next, from the coordinator to the first and from the last to the coordinator.
 
     A round of `stages` steps takes as long as one step's way, sum(times) + (stages + 1) hop, in which each stage is
     idle for as long as all hops take. One step more fills that, but the sequences are then spread over more
@@ -26,19 +26,28 @@ def steps_in_flight(stage_times_us: Sequence[float], hop_us: float, stages: int)
     return stages + (way_us > (stages + 1) * max(stage_times_us))
 
 
-class Flight:
-    """Learns the times of stages and links of a pipeline of `stages` stages from the steps that come back."""
+class StepsInFlight:
+    """Learns the times of the `stages` stages of a pipeline and of its links from the steps that come back."""
 
     def __init__(self, stages: int) -> None:
         self._stages = stages
         self._stage_us = [Average() for _ in range(stages)]
         self._least_travel_us = math.inf
-        self.steps = stages  # that are to be in flight
+        self.decoding = stages  # steps that are to be in flight while sequences decode
+
+    @property
+    def prefilling(self) -> int:
+        """Steps that are to be in flight while no sequence decodes.
+
+        The one more waits at the first stage, which so never waits for a result to travel. With decodes it would make
+        every step smaller.
+        """
+        return self.decoding + 1
 
     def learn(self, timings: Sequence[StageTiming], took_us: float) -> None:
-        """Takes in a decode step that was back after `took_us`.
+        """Takes in a step without prompt rows that was back after `took_us`.
 
-        What it was not computed in, it travelled, or waited for its turn; the least of that ever seen is travel.
+        Beside its computing a step travels, or waits for its turn; the least such time ever seen is taken for travel.
         """
         if len(timings) != self._stages:
             return
@@ -47,4 +56,4 @@ class Flight:
         travel_us = max(0.0, took_us - sum(timing.compute_us for timing in timings))
         self._least_travel_us = min(travel_us, self._least_travel_us)
         hop_us = self._least_travel_us / (self._stages + 1)
-        self.steps = steps_in_flight([average.value for average in self._stage_us], hop_us, self._stages)
+        self.decoding = decode_steps([average.value for average in self._stage_us], hop_us, self._stages)

@@ -1,4 +1,4 @@
-"""How many steps and rows: from measured times to numbers, and what comes of them in virtual time."""
+"""Measured times decide how many steps are in flight and how many rows each has, also in virtual time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import statistics
 import pytest
 
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.flight import Flight, steps_in_flight
-from coordinator.scheduling.pacing import LEAST_ROWS, Pace
+from coordinator.scheduling.retry_estimate import RetryEstimate
+from coordinator.scheduling.row_budget import LEAST_ROWS, RowBudget
 from coordinator.scheduling.scheduler import Scheduler
-from coordinator.scheduling.turnover import Turnover
+from coordinator.scheduling.steps_in_flight import StepsInFlight, decode_steps
 from layerline.frames import StageTiming
 from tests.fakes.timed_pipeline import StageCost, TimedPipeline
 
@@ -24,9 +24,8 @@ def timings(*compute_us: int) -> tuple[StageTiming, ...]:
     return tuple(StageTiming(stage_index=stage, compute_us=time) for stage, time in enumerate(compute_us))
 
 
-def pipeline(stages: int, whole: StageCost, *, hop_us: int = 300, max_rows: int = 512) -> TimedPipeline:
-    """A model that costs `whole`, in that many equal stages."""
-    capacity = Capacity(
+def capacity(stages: int, max_rows: int) -> Capacity:
+    return Capacity(
         pages=4096,
         page_tokens=16,
         max_rows=max_rows,
@@ -35,12 +34,29 @@ def pipeline(stages: int, whole: StageCost, *, hop_us: int = 300, max_rows: int 
         max_in_flight=stages,
         max_waiting=256,
     )
+
+
+def row_budget() -> RowBudget:
+    """A budget that no pipeline bounds."""
+    return RowBudget(capacity(1, 1 << 20))
+
+
+def rows_beside_decodes(budget: RowBudget, decoding: int, steps: int) -> int:
+    return budget.prompt_rows(decoding, steps, prompt_tokens=1, decode_rows=0)
+
+
+def rows_alone(budget: RowBudget, prompt_tokens: int, steps: int) -> int:
+    return budget.prompt_rows(0, steps, prompt_tokens=prompt_tokens, decode_rows=0)
+
+
+def pipeline(stages: int, whole: StageCost, *, hop_us: int = 300, max_rows: int = 512) -> TimedPipeline:
+    """A model that costs `whole`, in that many equal stages."""
     part = StageCost(
         fixed_us=whole.fixed_us // stages,
         prompt_row_us=whole.prompt_row_us // stages,
         decode_row_us=whole.decode_row_us // stages,
     )
-    return TimedPipeline(Scheduler(capacity), [part] * stages, hop_us=hop_us)
+    return TimedPipeline(Scheduler(capacity(stages, max_rows)), [part] * stages, hop_us=hop_us)
 
 
 @pytest.mark.parametrize(
@@ -55,82 +71,84 @@ def pipeline(stages: int, whole: StageCost, *, hop_us: int = 300, max_rows: int 
     ],
 )
 def test_a_slow_link_takes_one_step_more(stage_times_us: tuple[int, ...], hop_us: int, steps: int) -> None:
-    assert steps_in_flight(stage_times_us, hop_us, 2) == steps
+    assert decode_steps(stage_times_us, hop_us, 2) == steps
 
 
 def test_the_least_travel_ever_seen_is_what_links_take() -> None:
-    flight = Flight(2)
-    assert flight.steps == 2
-    flight.learn(timings(100, 100), 200 + 150)
-    assert flight.steps == 3
-    flight.learn(timings(100, 100), 200 + 30)
-    flight.learn(timings(100, 100), 200 + 900)
-    assert flight.steps == 2, "what comes later than that waited for its turn"
-    flight.learn(timings(100), 900)
-    assert flight.steps == 2, "not all stages have reported"
+    wanted = StepsInFlight(2)
+    assert wanted.decoding == 2
+    wanted.learn(timings(100, 100), 200 + 150)
+    assert wanted.decoding == 3
+    wanted.learn(timings(100, 100), 200 + 30)
+    wanted.learn(timings(100, 100), 200 + 900)
+    assert wanted.decoding == 2, "what comes later than that waited for its turn"
+    wanted.learn(timings(100), 900)
+    assert wanted.decoding == 2, "not all stages have reported"
 
 
 def test_before_anything_is_known_chunks_are_small() -> None:
-    pace = Pace()
-    assert pace.rows_alone(100_000, 1) == 64
-    assert pace.rows_beside_decodes(3, 2) == 16
+    budget = row_budget()
+    assert rows_alone(budget, 100_000, 1) == 64
+    assert rows_beside_decodes(budget, 3, 2) == 16
 
 
 def test_without_timings_nothing_is_learned() -> None:
-    pace = Pace()
-    pace.learn((), decode_rows=1, prompt_rows=500)
-    assert pace.rows_beside_decodes(3, 2) == 16
+    budget = row_budget()
+    budget.learn((), decode_rows=1, prompt_rows=500)
+    assert rows_beside_decodes(budget, 3, 2) == 16
 
 
 def test_a_chunk_doubles_a_step_and_no_more() -> None:
-    pace = Pace()
-    pace.learn(timings(30_000, 20_000), decode_rows=4, prompt_rows=0)
-    pace.learn(timings(80_000, 70_000), decode_rows=4, prompt_rows=10)  # 5 ms a row
-    assert pace.rows_beside_decodes(8, 2) == 6
-    assert pace.rows_beside_decodes(1, 2) == LEAST_ROWS, "a round was 50 ms, and is now two steps of 30 and the chunks"
+    budget = row_budget()
+    budget.learn(timings(30_000, 20_000), decode_rows=4, prompt_rows=0)
+    budget.learn(timings(80_000, 70_000), decode_rows=4, prompt_rows=10)  # 5 ms a row
+    assert rows_beside_decodes(budget, 8, 2) == 6
+    assert rows_beside_decodes(budget, 1, 2) == LEAST_ROWS, (
+        "a round was 50 ms, and is now two steps of 30 and the chunks"
+    )
 
 
 def test_chunks_grow_no_faster_than_twofold() -> None:
-    pace = Pace()
-    pace.learn(timings(30_000), decode_rows=1, prompt_rows=0)
-    pace.learn(timings(30_000), decode_rows=1, prompt_rows=10)
-    assert pace.rows_beside_decodes(1, 1) == 20
+    budget = row_budget()
+    budget.learn(timings(30_000), decode_rows=1, prompt_rows=0)
+    budget.learn(timings(30_000), decode_rows=1, prompt_rows=10)
+    assert rows_beside_decodes(budget, 1, 1) == 20
 
 
 def test_slow_rows_still_go_on() -> None:
-    pace = Pace()
-    pace.learn(timings(10), decode_rows=1, prompt_rows=0)
-    pace.learn(timings(100_000), decode_rows=1, prompt_rows=1)
-    assert pace.rows_beside_decodes(1, 1) == LEAST_ROWS
+    budget = row_budget()
+    budget.learn(timings(10), decode_rows=1, prompt_rows=0)
+    budget.learn(timings(100_000), decode_rows=1, prompt_rows=1)
+    assert rows_beside_decodes(budget, 1, 1) == LEAST_ROWS
 
 
 def test_chunks_of_a_prompt_alone_fill_the_pipeline_within_a_second_a_step() -> None:
-    pace = Pace()
-    pace.learn(timings(30_000, 30_000), decode_rows=1, prompt_rows=0)
-    pace.learn(timings(350_000, 350_000), decode_rows=0, prompt_rows=64)  # 5 ms a row; any step takes as 6 rows
-    assert pace.rows_alone(2048, 1) == 208, "one stage: a second's worth"
-    assert pace.rows_alone(2048, 2) == 112, "the root of 2048 x 6"
-    assert pace.rows_alone(20, 2) == 16
+    budget = row_budget()
+    budget.learn(timings(30_000, 30_000), decode_rows=1, prompt_rows=0)
+    budget.learn(timings(350_000, 350_000), decode_rows=0, prompt_rows=64)  # 5 ms a row; any step takes as 6 rows
+    assert rows_alone(budget, 2048, 1) == 208, "one stage: a second's worth"
+    assert rows_alone(budget, 2048, 2) == 112, "the root of 2048 x 6"
+    assert rows_alone(budget, 20, 2) == 16
 
 
 def test_a_load_that_has_changed_is_measured_anew() -> None:
-    pace = Pace()
-    pace.learn(timings(30_000), decode_rows=1, prompt_rows=0)
+    budget = row_budget()
+    budget.learn(timings(30_000), decode_rows=1, prompt_rows=0)
     for _ in range(64):
-        pace.learn(timings(200_000), decode_rows=32, prompt_rows=8)
-    assert pace.rows_beside_decodes(1, 1) > 0
-    assert pace.rows_beside_decodes(32, 1) == 0
-    pace.learn(timings(100_000), decode_rows=32, prompt_rows=0)
-    assert pace.rows_beside_decodes(32, 1) > 0
+        budget.learn(timings(200_000), decode_rows=32, prompt_rows=8)
+    assert rows_beside_decodes(budget, 1, 1) > 0
+    assert rows_beside_decodes(budget, 32, 1) == 0
+    budget.learn(timings(100_000), decode_rows=32, prompt_rows=0)
+    assert rows_beside_decodes(budget, 32, 1) > 0
 
 
 def test_a_full_queue_moves_when_a_request_ends() -> None:
-    turnover = Turnover()
-    assert turnover.retry_after_s == 1
+    estimate = RetryEstimate()
+    assert estimate.retry_after_s == 1
     for _ in range(3):
-        turnover.work(timings(900_000, 200_000))
-    turnover.end()
-    assert turnover.retry_after_s == 3
+        estimate.learn(timings(900_000, 200_000))
+    estimate.end_request()
+    assert estimate.retry_after_s == 3
 
 
 @pytest.mark.parametrize("cost", [SLOW_CPU, FAST_CPU, ACCELERATOR])
@@ -181,7 +199,7 @@ def test_three_stages_prefill_and_decode_nearly_three_times_as_fast() -> None:
 
 
 def test_a_short_prompt_behind_a_very_long_one_has_its_token_soon() -> None:
-    """The rule of `turns`: it has half of the steps that come next if it has the fewest rows left."""
+    """The rule of `share_rows`: it has half of the steps that come next if it has the fewest rows left."""
     run = pipeline(2, SLOW_CPU)
     run.ask(1, 30_000)
     run.run(until_steps=20)

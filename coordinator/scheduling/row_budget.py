@@ -1,22 +1,22 @@
-"""How many prompt rows a step may carry: few enough that running answers keep their pace, else what is fastest.
+"""Decides how many decode rows and prompt rows a step may carry. Whose rows they are is the scheduler's matter.
 
-What is learned, from the times that stages report with each result: how long a step takes that only continues
-answers, at the slowest stage and at all together, and how much longer each prompt row makes a step. Exponential
-averages; the time of a row is the quotient of two, so that a small step's noise counts little.
+Prompt rows are few enough that running answers keep their pace, and as many as is fastest while there are none. That is
+learned from the times that stages report with each result: the time of a step that only continues answers, at the
+slowest stage and at all together, and the time that each prompt row adds. Both are exponential averages; the time of a
+row is the quotient of two of them, so that a small step's noise counts little.
 
-While somebody decodes. An answer's gap between tokens is one round of its step. With S stages, K steps in flight and D
-decoding sequences, all in min(D, K) steps, a round takes as long as one step's way through all stages or, if that is
-more, as all those steps take at the slowest stage. With prompts every one of the K steps carries a chunk, and a
-decode row waits at the slowest stage for the chunks of the steps in front of its own: a round takes K times
-such a step. So a step may take GAP_GROWTH / K of the old round there. The old round must not go stale under a load that
-never ends: if steps now have many more or fewer decode rows than those that were measured, and in any case at
-long last, a step goes without prompt rows to measure one. Not more often, as the steps behind it, longer than it, make
-one gap of each answer longer than the others.
+While sequences decode. The gap between two tokens of an answer is one round of its step. With S stages, K steps in
+flight and D decoding sequences, all in min(D, K) steps, a round takes as long as one step's way through all stages or,
+if that is more, as all those steps take at the slowest stage. With prompts each of the K steps carries a chunk, and a
+decode row waits at the slowest stage for the chunks of the steps in front of its own: a round takes K times such a
+step. So a step may take GAP_GROWTH / K of the old round there. The old round must not go stale under a load that never
+ends. A step therefore goes without prompt rows, to measure one, if steps now have many more or fewer decode rows than
+those that were measured, and in any case after OLD_STEPS. This is rare, because the steps behind it, which are longer,
+make one gap of each answer longer than the others.
 
-While nobody decodes. Chunks of c rows bring P rows through K stages in (P/c + K-1) (a + bc), where a is what any
-step takes and b what a row does (see `chunk_cost`); that is least for c = sqrt(P a / ((K-1) b)). With one stage the
-whole step is used. A step is kept below STEP_US, so that who comes next does not wait long, nor ever for a step past
-its deadline.
+While no sequence decodes. Chunks of c rows bring P rows through K stages in (P/c + K-1) (a + bc), where a is the time
+of any step and b that of a row (see `chunk_cost`); that is least for c = sqrt(P a / ((K-1) b)). One stage has the whole
+step. A step is kept below STEP_US, so that the next request does not wait long, and no step passes its deadline.
 
 Knows no clock, no sequence and no page.
 """
@@ -27,12 +27,14 @@ import math
 from collections.abc import Sequence
 
 from coordinator.scheduling.average import Average
+from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.chunk_cost import ChunkCost
 from layerline.frames import StageTiming
 
 GAP_GROWTH = 2.0  # of the 2.5 that an answer's gaps may grow; the rest is for what varies
+KEPT_FOR_PROMPTS = 4  # one row in so many, while there are prompts
 LEAST_ROWS = 4  # a prompt goes on by as many, whatever a row costs
-FIRST_ROWS = 64  # before anything is known of what a row costs; 512 could take minutes on a slow machine
+FIRST_ROWS = 64  # before the cost of a row is known; 512 could take minutes on a slow machine
 FIRST_ROWS_BESIDE_DECODES = 16
 WHOLE_ROWS = 16  # chunks of prompts alone are a multiple of this, as matrix kernels like it
 UNKNOWN_FIXED_ROWS = 16.0  # a / b before it is known
@@ -43,10 +45,14 @@ OLD_STEPS = 1024  # the most between two measurements
 STEP_US = 1_000_000
 
 
-class Pace:
-    """The sizes of chunks. `steps` is always how many steps with decode rows are to be in flight."""
+class RowBudget:
+    """The rows of a step of a pipeline of that `capacity`.
 
-    def __init__(self) -> None:
+    `decoding` is always the number of sequences that decode, `steps` that of the steps that are then to be in flight.
+    """
+
+    def __init__(self, capacity: Capacity) -> None:
+        self._capacity = capacity
         self._decode_us = Average()  # of a step without prompt rows, at the slowest stage
         self._decode_way_us = Average()  # of the same, at all stages together
         self._decode_rows = Average()  # of the same
@@ -74,8 +80,23 @@ class Pace:
         self._proven_rows = max(prompt_rows, self._proven_rows // 2)
         self._since_decode += decode_rows > 0
 
-    def rows_beside_decodes(self, decoding: int, steps: int) -> int:
-        """The most prompt rows of a step while `decoding` sequences decode and `steps` steps are in flight."""
+    def decode_rows(self, decoding: int, steps: int, *, prefilling: bool) -> int:
+        """Decode rows of a step: an equal part of the decoding sequences for each step that is to be in flight.
+
+        Were they all in one step, the other stages would have nothing to do while one computes it. A quarter of
+        the rows is kept for prompts while there are any, so that these go on under any number of decodes.
+        """
+        share = -(-decoding // steps)
+        kept = min(self._capacity.chunk_tokens, self._capacity.max_rows // KEPT_FOR_PROMPTS) if prefilling else 0
+        return min(share, self._capacity.max_rows - kept)
+
+    def prompt_rows(self, decoding: int, steps: int, *, prompt_tokens: int, decode_rows: int) -> int:
+        """Prompt rows of a step with `decode_rows`, when `prompt_tokens` are being prefilled in all."""
+        rows = self._rows_beside_decodes(decoding, steps) if decoding else self._rows_alone(prompt_tokens, steps)
+        return min(rows, self._capacity.chunk_tokens, self._capacity.max_rows - decode_rows)
+
+    def _rows_beside_decodes(self, decoding: int, steps: int) -> int:
+        """The most prompt rows with which running answers keep their pace."""
         if self._is_stale(decoding / min(decoding, steps)):
             return 0
         row_us = self._row_us()
@@ -85,8 +106,8 @@ class Pace:
         rows = (GAP_GROWTH * round_us / steps - self._decode_us.value) / row_us
         return max(LEAST_ROWS, int(min(rows, 2 * self._proven_rows)))
 
-    def rows_alone(self, prompt_tokens: int, steps: int) -> int:
-        """The best prompt rows of a step while nobody decodes and `prompt_tokens` are to be prefilled in all."""
+    def _rows_alone(self, prompt_tokens: int, steps: int) -> int:
+        """The prompt rows with which prefilling is fastest while no sequence decodes."""
         row_us = self._row_us()
         rows = STEP_US / row_us if row_us else FIRST_ROWS
         if steps > 1:
@@ -94,7 +115,7 @@ class Pace:
         return max(1, int(rows / WHOLE_ROWS + 0.5)) * WHOLE_ROWS
 
     def _fixed_rows(self, row_us: float) -> float:
-        """As many rows as cost what any step does; of equal steps, what a decode step costs stands for that."""
+        """The rows that cost as much as any step does; if all steps were equal, as much as a decode step does."""
         fixed_rows = self._chunk_cost.fixed_rows
         if fixed_rows is None and row_us and self._decode_us.value:
             fixed_rows = self._decode_us.value / row_us
@@ -108,7 +129,7 @@ class Pace:
         return not 1 / STALE_ROWS_RATIO < ratio < STALE_ROWS_RATIO or self._since_decode >= OLD_STEPS
 
     def _row_us(self) -> float:
-        """What a prompt row adds to a step at the slowest stage; 0 if that is not known."""
+        """The time that a prompt row adds to a step at the slowest stage; 0 if that is not known."""
         if not self._added_rows.value:
             return 0.0
         return max(self._added_us.value / self._added_rows.value, 1e-3)

@@ -1,9 +1,9 @@
-"""Whose prompt rows go into a step: the rule that shares a step among the prompts that are being prefilled.
+"""Shares the prompt rows of a step among the prompts that are being prefilled.
 
-One half of the rows is for the oldest prompt, the other half for those with the fewest rows left, and what one side
-does not use the other has. So every prompt becomes the oldest and then has half of all steps, whatever comes
-after it: none waits for ever. And a short one need not wait for the long ones before it: if it is the shortest and
-fits into half a step, it goes out whole with the next one.
+One half of the rows is for the oldest prompt, the other half for those with the fewest rows left; either half gets what
+the other does not use. So no prompt waits for ever: each becomes the oldest and then has half of all steps, whatever
+comes after it. And a short prompt does not wait for the long ones before it: if it is the shortest and fits into half a
+step, all of it goes out with the next one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from coordinator.scheduling.sequence import Sequence
 
 
 def share_rows(prompts: Collection[Sequence], rows: int) -> list[tuple[Sequence, int]]:
-    """The rows of each prompt that gets some, `rows` together or as many as there are; the oldest comes first."""
+    """Prompts with the number of rows of each, the oldest first; together `rows`, or as many as there are."""
     if not prompts or rows <= 0:
         return []
     oldest = min(prompts, key=lambda prompt: prompt.arrival)

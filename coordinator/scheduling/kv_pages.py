@@ -1,27 +1,27 @@
-"""Who gets pages, and how many: the one place that knows the rule.
+"""Decides which sequence gets pages for its keys and values, and how many. The only module that knows the rule.
 
-The rule. A sequence begins with the pages of the longest prefix of its log that the tree has, which it shares; its
-rows start after them, but the last token is always computed, for its logits. Pages for the rest it gets for
-itself. One with a limit gets at once all pages that it can come to need at a time: it then never waits for memory in
-mid-answer, and its pages are as few runs as there can be. To do the same for a sequence without a limit would
-reserve the whole context for it, and two people who chat would wait for each other; so such a one starts
-with pages for its log and `open_ended_tokens` more, which hold most answers whole, and grows by as much again when it
-has used them. Where none is free, cached pages are evicted; where none is cached either, growth fails and the
-scheduler preempts the youngest sequence.
+The rule. A sequence begins with the pages of the longest prefix of its log that the tree has, and shares them with
+their other owners. Its rows start after them, but the last token is always computed, for its logits. For the rest of
+its log it gets pages of its own. A sequence with a limit gets at once all pages that it can come to need at a time: it
+then never waits for pages in mid-answer, and its pages are as few runs as there can be. The same for a sequence without
+a limit would reserve the whole context, and two people who chat would wait for each other. Such a sequence starts with
+pages for its log and `open_ended_tokens` more, which hold most answers whole, and gets as many again when it has used
+them. Where no page is free, cached pages are evicted; where none is cached either, growth fails and the scheduler
+preempts the youngest sequence.
 
-While a prompt is prefilled, its whole pages are offered to the tree as their steps come back. The next page to come is
-**promised**: a sequence whose prompt goes on with it waits, for computing it twice would be no faster. So many answers
-to one prompt (forks) prefill it once, as do a hundred requests with one long preamble. The pages of an answer
-go to the tree when the sequence leaves it, be it ended or preempted.
+The whole pages of a prompt are offered to the tree as the steps that compute them come back. The next page to come is
+**promised**: another sequence whose prompt goes on with it waits, because computing it twice would be no faster. So
+many answers to one prompt (forks) prefill it once, as do a hundred requests with one long preamble. The pages of an
+answer are added to the tree when the sequence ends or is preempted.
 
-Where every layer of the model has a window, a sequence **slides**: it gives back the pages behind the window and gets
-as many in front, and so never has more than `Capacity.sequence_pages`. It does so when its next rows are about to go
-out, for steps pass every stage in order: what is still being read may be written by the next step, and what is still
-being written may be offered. In exchange for a page that another one shares there may be none, so here even a sequence
-with a limit can have to wait, or be preempted.
+Where every layer of the model has a window, a sequence **slides**: it gives back the pages behind the window, gets as
+many in front, and so never has more than `Capacity.sequence_pages`. It slides when its next rows are about to go out.
+That is safe because steps pass every stage in order: a page that is still being read may be written by the next step,
+and a page that is still being written may be offered. A page that others share brings none in exchange, so here even a
+sequence with a limit may have to wait, or be preempted.
 
-No sequence is accepted that could not have all its pages if it were alone. That, and never preempting the oldest, is
-why every sequence ends.
+No sequence is accepted that could not have all its pages if it were alone. For this reason, and because the oldest is
+never preempted, every sequence ends.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ Promise = tuple[Branch, PageKey]  # the page with these tokens will be offered b
 
 
 @dataclass(kw_only=True, slots=True)
-class _Share:
-    """How a running sequence stands with the tree: `pages` pages, up to the end of `branch`, are in it."""
+class _TreeEnd:
+    """The end of a running sequence in the tree: its first `pages` pages are there, up to the end of `branch`."""
 
     keys: list[PageKey]  # the whole pages of the log when it was admitted
     branch: Branch
     pages: int
     promise: Promise | None = None
-    parted: bool = False  # it goes on by itself: what comes next is in the tree already, or it has left `branch` behind
+    parted: bool = False  # it adds no more: the tree has its next page already, or it has given `branch` back
 
 
-class Memory:
-    """A page pool, the tree of prefixes in it, and the rule by which sequences get pages."""
+class KvPages:
+    """The pages of one pipeline: their pool, the tree of prefixes in it, and the rule by which sequences get them."""
 
     def __init__(self, pool: PagePool, capacity: Capacity) -> None:
         self.pool = pool
@@ -66,7 +66,7 @@ class Memory:
         self._open_ended_tokens = capacity.open_ended_tokens
         self._reach_pages = capacity.reach_pages
         self._sequence_pages = capacity.sequence_pages
-        self._shares: dict[int, _Share] = {}
+        self._ends: dict[int, _TreeEnd] = {}
         self._promises: set[Promise] = set()
         self._awaited: dict[int, Promise] = {}  # by waiting sequence
         self._changes = 0
@@ -94,10 +94,10 @@ class Memory:
         return min(most_tokens, fitting_tokens)
 
     def most_tokens_again(self, sequence: Sequence) -> int:
-        """The same for a sequence that was begun in another pipeline, or waited for it.
+        """The most tokens of an answer that was begun in another pipeline, or waited for it.
 
-        What it was to have there it has here, or PlanDoesNotFitError; only an answer without a limit may become
-        shorter, if there is room for a further token.
+        It gets here as many as it was to have there, or PlanDoesNotFitError is raised. Only an answer without a limit
+        may become shorter, if there is room for a further token.
         """
         request = sequence.request
         needed_tokens = sequence.max_tokens if request.max_tokens else sequence.generated + 1
@@ -114,14 +114,14 @@ class Memory:
             )
         return min(most_tokens, sequence.max_tokens)
 
-    def succeeded_by(self, pool: PagePool, capacity: Capacity) -> Memory:
-        """The memory of the pipeline that comes after this one's: nothing is in it, but its counts go on."""
-        memory = Memory(pool, capacity)
-        memory.lookup_tokens, memory.hit_tokens = self.lookup_tokens, self.hit_tokens
-        return memory
+    def succeeded_by(self, pool: PagePool, capacity: Capacity) -> KvPages:
+        """The pages of the next pipeline: all empty, but the counts of tokens go on."""
+        pages = KvPages(pool, capacity)
+        pages.lookup_tokens, pages.hit_tokens = self.lookup_tokens, self.hit_tokens
+        return pages
 
     def admit(self, sequence: Sequence) -> Admission:
-        """Gives a waiting sequence the pages that it starts with, unless they are not there or promised."""
+        """Gives a waiting sequence its first pages, if they can be had and none of them is promised."""
         if self._awaited.get(sequence.id) in self._promises:
             return "prefix to come"
         if self._refused == (sequence.id, self._changes):
@@ -137,35 +137,35 @@ class Memory:
             self._refused = (sequence.id, self._changes)
             return "no room"
         self._awaited.pop(sequence.id, None)
-        self._shares[sequence.id] = share = _Share(keys=keys, branch=match.branch, pages=match.end_page)
-        self._promise_next(share)
+        self._ends[sequence.id] = end = _TreeEnd(keys=keys, branch=match.branch, pages=match.end_page)
+        self._promise_next(end)
         return "admitted"
 
     def offer(self, sequence: Sequence) -> None:
-        """Adds to the tree what has been computed of the log that the sequence was admitted with."""
+        """Adds to the tree the computed pages of the log that the sequence was admitted with."""
         self._offer(sequence, sequence.computed)
 
     def covered_rows(self, sequence: Sequence) -> int:
-        """How many of the rows that come next the sequence has pages for."""
+        """The number of next rows that the sequence has pages for."""
         return sequence.end_page * self.pool.page_tokens - sequence.issued
 
     def slide(self, sequence: Sequence) -> None:
-        """Takes back the pages that no further row of the sequence reads, for as many that are still to be written.
+        """Takes back the pages that no further row of the sequence reads, and gives it as many in front.
 
-        What is kept is the window of the first row of its present page, so that others can go on from there.
+        The sequence keeps the window of the first row of its present page, so that others can go on from there.
         """
         if self._reach_pages is None:
             return
         behind = sequence.issued // self.pool.page_tokens - self._reach_pages - sequence.skipped_pages
         if behind <= 0:
             return
-        self._offer(sequence, sequence.issued)  # in flight, but any step that comes to read it is behind
+        self._offer(sequence, sequence.issued)  # part of it is in flight, but a step that reads it comes after that
         self.pool.release(sequence.skip(behind))
         self._extend(sequence, behind)
-        share = self._shares[sequence.id]
-        if 0 < share.pages <= sequence.skipped_pages:
-            share.parted = True
-            self._withdraw(share)
+        end = self._ends[sequence.id]
+        if 0 < end.pages <= sequence.skipped_pages:
+            end.parted = True
+            self._withdraw(end)
         self._changes += 1
 
     def grow(self, sequence: Sequence) -> bool:
@@ -173,21 +173,21 @@ class Memory:
         return self._extend(sequence, self.pool.pages_for(self._open_ended_tokens))
 
     def release(self, sequence: Sequence) -> None:
-        """Takes back all pages of a sequence that no step in flight touches; the tree keeps what it can use."""
+        """Takes back all pages of a sequence without steps in flight; the tree keeps those that it can use."""
         assert sequence.steps_in_flight == 0
         self._awaited.pop(sequence.id, None)
-        share = self._shares.pop(sequence.id, None)
-        if share:
-            self._withdraw(share)
-            self._bequeath(sequence, share)
+        end = self._ends.pop(sequence.id, None)
+        if end:
+            self._withdraw(end)
+            self._add_left(sequence, end)
         self.pool.release(sequence.pages)
         sequence.pages = ()
         self._changes += 1
 
     def void(self) -> None:
-        """Nothing that any page holds can be used any more."""
+        """Forgets what the pages hold, because they are lost."""
         self.tree.clear()
-        self._shares.clear()
+        self._ends.clear()
         self._promises.clear()
         self._awaited.clear()
         self._changes += 1
@@ -203,7 +203,7 @@ class Memory:
         assert held == {page: owners for page in range(self.pool.pages) if (owners := self.pool.owners(page))}
         kept = sorted(page for branch in self.tree.branches() for page in branch.pages if page is not None)
         assert kept == [page for page in range(self.pool.pages) if self.pool.is_kept(page)]
-        promises = [share.promise for share in self._shares.values() if share.promise]
+        promises = [end.promise for end in self._ends.values() if end.promise]
         assert len(promises) == len(self._promises) == len(self._promises.intersection(promises))
 
     @property
@@ -211,22 +211,22 @@ class Memory:
         return self.pool.free_pages + self.pool.cached_pages
 
     def _offer(self, sequence: Sequence, tokens: int) -> None:
-        """Adds the whole pages of the first `tokens` tokens of what the sequence was admitted with."""
-        share = self._shares[sequence.id]
-        whole = min(tokens // self.pool.page_tokens, len(share.keys))
-        if whole <= share.pages or share.parted:
+        """Adds the whole pages of the first `tokens` tokens of the log that the sequence was admitted with."""
+        end = self._ends[sequence.id]
+        whole = min(tokens // self.pool.page_tokens, len(end.keys))
+        if whole <= end.pages or end.parted:
             return
-        pages = sequence.pages_between(share.pages, whole)
-        branch = self.tree.extend(share.branch, share.keys[share.pages : whole], pages)
+        pages = sequence.pages_between(end.pages, whole)
+        branch = self.tree.extend(end.branch, end.keys[end.pages : whole], pages)
         if branch is None:
-            share.parted = True
+            end.parted = True
         else:
-            share.branch, share.pages = branch, whole
-        self._promise_next(share)
+            end.branch, end.pages = branch, whole
+        self._promise_next(end)
         self._changes += 1
 
     def _take_first(self, sequence: Sequence, match: Match) -> bool:
-        """The pages to start with, those of `match` first; False, and no change, if there are not enough."""
+        """Gives a sequence its first pages, after those of `match`; False, and no change, if there are not enough."""
         shared = runs_of(match.pages)
         self.pool.share(shared)  # so that they are not evicted for the others
         pages = self._end_page(self._first_positions(sequence), match.skipped_pages) - match.end_page
@@ -240,11 +240,11 @@ class Memory:
         return True
 
     def _end_page(self, positions: int, skipped_pages: int) -> int:
-        """How many pages hold `positions`, or as far as a sequence may have pages when it has given back some."""
+        """Pages of a sequence with `positions`, at most as many as it may have beside those it has given back."""
         return min(self.pool.pages_for(positions), skipped_pages + self._sequence_pages)
 
     def _extend(self, sequence: Sequence, most_pages: int) -> bool:
-        """Gives a sequence up to `most_pages` more, as far as it may have and can come to need them; False if none."""
+        """Gives a sequence up to `most_pages` further pages that it may have and can come to need; False if none."""
         missing = self._end_page(sequence.positions, sequence.skipped_pages) - sequence.end_page
         pages = min(missing, most_pages, self._available_pages)
         sequence.pages = self._extended(sequence.pages, pages)
@@ -255,29 +255,29 @@ class Memory:
         return self.pool.extend(runs, pages)
 
     def _next_page(self, sequence: Sequence, keys: list[PageKey], match: Match) -> Promise | None:
-        """The page that the sequence would compute first, None if it is one that it cannot share."""
+        """The page that the sequence would compute first; None if that page cannot be shared."""
         shareable = (len(sequence.tokens) - 1) // self.pool.page_tokens
         return (match.branch, keys[match.end_page]) if match.end_page < shareable else None
 
-    def _promise_next(self, share: _Share) -> None:
-        self._withdraw(share)
-        if share.parted or share.pages == len(share.keys):
+    def _promise_next(self, end: _TreeEnd) -> None:
+        self._withdraw(end)
+        if end.parted or end.pages == len(end.keys):
             return
-        promise = (share.branch, share.keys[share.pages])
+        promise = (end.branch, end.keys[end.pages])
         if promise not in self._promises:
             self._promises.add(promise)
-            share.promise = promise
+            end.promise = promise
 
-    def _withdraw(self, share: _Share) -> None:
-        if share.promise:
-            self._promises.discard(share.promise)
-            share.promise = None
+    def _withdraw(self, end: _TreeEnd) -> None:
+        if end.promise:
+            self._promises.discard(end.promise)
+            end.promise = None
 
-    def _bequeath(self, sequence: Sequence, share: _Share) -> None:
+    def _add_left(self, sequence: Sequence, end: _TreeEnd) -> None:
         whole = sequence.computed // self.pool.page_tokens
-        if whole > share.pages:
+        if whole > end.pages:
             keys = self._keys(sequence.tokens[: whole * self.pool.page_tokens])
-            self.tree.bequeath(keys, sequence.pages_between(0, whole))
+            self.tree.add(keys, sequence.pages_between(0, whole))
 
     def _keys(self, tokens: Tokens[int]) -> list[PageKey]:
         """The tokens of each whole page."""

@@ -1,7 +1,7 @@
-"""How soon a place in the queue will be free: what is told to those who find it full.
+"""Estimates when a place in a full queue will be free, for those who are refused.
 
-A queue that is full moves by one when a request ends, and a pipeline that has such a queue is always busy. So
-the time from one end to the next is the time that its slowest stage computes between them, which results tell.
+A full queue moves by one when a request ends, and a pipeline with such a queue is always busy. So the time from one end
+to the next is the time that the slowest stage computes between them, which results tell.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from layerline.frames import StageTiming
 LEAST_S = 1
 
 
-class Turnover:
-    """The time between the ends of requests, as an average."""
+class RetryEstimate:
+    """Averages the time between the ends of requests."""
 
     def __init__(self) -> None:
         self._busy_us = 0
         self._between_ends_us = Average()
 
-    def work(self, timings: Sequence[StageTiming]) -> None:
-        """A step has come back."""
+    def learn(self, timings: Sequence[StageTiming]) -> None:
+        """Takes in the times of a step that has come back."""
         self._busy_us += max((timing.compute_us for timing in timings), default=0)
 
-    def end(self) -> None:
-        """A request has ended."""
+    def end_request(self) -> None:
+        """Takes in that a request has ended."""
         self._between_ends_us.add(self._busy_us)
         self._busy_us = 0
 

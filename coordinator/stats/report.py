@@ -1,4 +1,4 @@
-"""From tallies and figures to the nouns that clients get. Pure."""
+"""Makes the nouns that clients get of tallies and figures. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def page_stats(figures: SchedulerFigures) -> PageStats:
 
 
 def period_stats(route: Route, tally: Tally, period_s: float) -> PeriodStats:
-    """What the pipeline did in a period."""
+    """The work of the pipeline in a period."""
     steps, rows = tally.steps.count, tally.prompt_rows + tally.decode_rows
     return PeriodStats(
         period_s=period_s,
@@ -94,5 +94,5 @@ def _link_stats(route: Route, tally: Tally) -> tuple[LinkStats, ...]:
 
 
 def _share(part: float, whole: float) -> float:
-    """At most 1, which a step that began before the period could make it exceed; 0 of nothing."""
+    """`part` of `whole`, 0 if that is nothing; at most 1, although a step may have begun before the period."""
     return min(1.0, part / whole) if whole > 0 else 0.0
