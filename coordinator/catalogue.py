@@ -34,9 +34,10 @@ from layerline.models.folder import is_model
 from layerline.models.indexing import card_at, index_apart
 from layerline.models.mismatch import describe_mismatch
 from layerline.models.names import composed, listed_name, name_as_listed, path_here
+from layerline.peer import Peer
 
 OnProgress = Callable[[str, int, int], None]
-OpenModel = Callable[[str, str, str, Callable[[int, int], None]], Awaitable[ModelCard]]  # `NodeClient.open_model`
+OpenModel = Callable[[Peer, str, Callable[[int, int], None]], Awaitable[ModelCard]]  # `NodeClient.open_model`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,9 +177,7 @@ async def _card(
 ) -> ModelCard | LayerlineError:
     """The member's card, or what it failed with that is its own matter; what it says of the files is raised."""
     try:
-        return await open_model(
-            member.address, member.name, listed, lambda done, total: on_progress(member.name, done, total)
-        )
+        return await open_model(member.peer, listed, lambda done, total: on_progress(member.name, done, total))
     except (NodeError, WireError, DeadlineError, InternalError, OverloadedError) as error:
         return error
 

@@ -195,7 +195,7 @@ class ModelService:
 
         try:
             async with self._open_pipeline(
-                planned, made.addresses, hello=self._hello, verdict=verdict, on_progress=progressed
+                planned, made.nodes, hello=self._hello, verdict=verdict, on_progress=progressed
             ) as (bound, ring):
                 await reading
                 self._stand(replace(made.plan, pipelines=(bound,)), made.card)

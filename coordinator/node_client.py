@@ -16,6 +16,7 @@ from layerline.errors import DeadlineError, NodeLostError, NodeUnreachableError,
 from layerline.facts import Holder, NodeFacts
 from layerline.growth import GrowthDeadline
 from layerline.models.card import MAX_CARD_BYTES, ModelCard
+from layerline.peer import Peer
 from layerline.rpc.convert import from_message
 from layerline.rpc.status import connection_failure, error_from_rpc
 from layerline.rpc.transport import Transport
@@ -51,8 +52,7 @@ class NodeClient:
 
     async def open_model(
         self,
-        address: str,
-        node: str,
+        node: Peer,
         model: str,
         on_progress: Callable[[int, int], None],
         *,
@@ -63,17 +63,19 @@ class NodeClient:
         Raises what the node says of the files (not found, corrupt, unsupported), DeadlineError if it comes no further
         for `no_growth_s`, and ProtocolError for what is no card; all with the node named.
         """
-        card = await self._card_bytes(address, node, model, on_progress, no_growth_s)
+        card = await self._card_bytes(node, model, on_progress, no_growth_s)
         try:
             return ModelCard.from_bytes(bytes(card))
         except ValueError as error:
-            raise ProtocolError(f"Node {node} sent a card of model {model} that is {error}.", node=node) from None
+            raise ProtocolError(
+                f"Node {node.name} sent a card of model {model} that is {error}.", node=node.name
+            ) from None
 
     async def _card_bytes(
-        self, address: str, node: str, model: str, on_progress: Callable[[int, int], None], no_growth_s: float
+        self, node: Peer, model: str, on_progress: Callable[[int, int], None], no_growth_s: float
     ) -> bytearray:
         card = bytearray()
-        async with self._transport.channel(address) as channel:
+        async with self._transport.channel(node.address) as channel:
             call = node_pb2_grpc.NodeStub(channel).OpenModel(
                 node_pb2.OpenModelRequest(model=model), timeout=OPEN_MODEL_DEADLINE_S
             )
@@ -88,12 +90,14 @@ class NodeClient:
                             growth.move_on()
                         card += event.card_chunk
                         if len(card) > MAX_CARD_BYTES:
-                            raise ProtocolError(f"The card of model {model} on node {node} is too large.", node=node)
+                            raise ProtocolError(
+                                f"The card of model {model} on node {node.name} is too large.", node=node.name
+                            )
             except TimeoutError:
-                message = f"Node {node} came no further with the files of model {model} for {no_growth_s:g} s."
-                raise DeadlineError(message, node=node, remedy="Look at its log and its disk.") from None
+                message = f"Node {node.name} came no further with the files of model {model} for {no_growth_s:g} s."
+                raise DeadlineError(message, node=node.name, remedy="Look at its log and its disk.") from None
             except grpc.aio.AioRpcError as failure:
-                raise error_from_rpc(failure, peer=f"node {node} at {address}", node=node) from None
+                raise error_from_rpc(failure, peer=f"node {node}", node=node.name) from None
         return card
 
 

@@ -45,6 +45,7 @@ from layerline.holding import (
     Welcome,
     WorkerLost,
 )
+from layerline.peer import Peer
 from layerline.plan import StageSpec
 from layerline.rpc.convert import from_union, to_union
 from layerline.rpc.status import call_failure
@@ -67,9 +68,9 @@ Answer = TypeVar("Answer", Loaded, Bound, Unloaded)
 class NodeSession:
     """One hold. Made by `hold`."""
 
-    def __init__(self, call: HoldCall, *, node: str, address: str, welcome: Welcome, on_lost: OnLost) -> None:
-        self.node = node
-        self.address = address
+    def __init__(self, call: HoldCall, node: Peer, *, welcome: Welcome, on_lost: OnLost) -> None:
+        self.node = node.name
+        self._peer = node
         self.welcome = welcome
         self._call = call
         self._on_lost = on_lost
@@ -154,7 +155,7 @@ class NodeSession:
             async with asyncio.timeout(SILENCE_DEADLINE_S):
                 message = await self._call.read()
         except TimeoutError:
-            message = f"Node {self.node} at {self.address} has given no sign of life for {SILENCE_DEADLINE_S:.0f} s."
+            message = f"Node {self._peer} has given no sign of life for {SILENCE_DEADLINE_S:.0f} s."
             raise NodeLostError(message, node=self.node, remedy="Check that the machine is not frozen.") from None
         except grpc.aio.AioRpcError:
             raise await self._failure() from None
@@ -173,7 +174,7 @@ class NodeSession:
         elif isinstance(event, WorkerLost):
             self._lose(event.error)
         elif isinstance(event, Draining):
-            message = f"Node {self.node} at {self.address} is shutting down."
+            message = f"Node {self._peer} is shutting down."
             self._lose(NodeDrainingError(message, node=self.node, remedy="Start it again, or go on without it."))
         elif isinstance(event, Welcome):
             raise ProtocolError(f"Node {self.node} welcomed twice.", node=self.node)
@@ -205,26 +206,24 @@ class NodeSession:
                 return  # the reading side has it too, and tells
 
     async def _failure(self) -> LayerlineError:
-        return await call_failure(self._call, peer=f"node {self.node} at {self.address}", node=self.node)
+        return await call_failure(self._call, peer=f"node {self._peer}", node=self.node)
 
     def _late(self, doing: str, deadline_s: float) -> DeadlineError:
         return DeadlineError(
-            f"Node {self.node} at {self.address} did not {doing} within {deadline_s:.0f} s.",
+            f"Node {self._peer} did not {doing} within {deadline_s:.0f} s.",
             node=self.node,
             remedy="Look at its log.",
         )
 
 
 @asynccontextmanager
-async def hold(
-    transport: Transport, address: str, *, node: str, hello: HoldHello, on_lost: OnLost
-) -> AsyncIterator[NodeSession]:
-    """Holds the node at `address` for the time of the block; NodeHeldError if another coordinator does."""
-    async with transport.channel(address) as channel:
+async def hold(transport: Transport, node: Peer, *, hello: HoldHello, on_lost: OnLost) -> AsyncIterator[NodeSession]:
+    """Holds `node`, dialled at its first address, for the time of the block; NodeHeldError if another holds it."""
+    async with transport.channel(node.address) as channel:
         call: HoldCall = node_pb2_grpc.NodeStub(channel).Hold()
         try:
-            welcome = await _greet(call, node, address, hello)
-            session = NodeSession(call, node=node, address=address, welcome=welcome, on_lost=on_lost)
+            welcome = await _greet(call, node, hello)
+            session = NodeSession(call, node, welcome=welcome, on_lost=on_lost)
             attending = asyncio.create_task(session.attend())
             try:
                 yield session
@@ -234,19 +233,19 @@ async def hold(
             call.cancel()
 
 
-async def _greet(call: HoldCall, node: str, address: str, hello: HoldHello) -> Welcome:
+async def _greet(call: HoldCall, node: Peer, hello: HoldHello) -> Welcome:
     try:
         async with asyncio.timeout(WELCOME_DEADLINE_S):
             await call.write(to_union(hello, node_pb2.HoldCommand))
             message = await call.read()
     except TimeoutError:
-        raise NodeLostError(f"Node {node} at {address} did not answer.", node=node, remedy="Look at its log.") from None
+        raise NodeLostError(f"Node {node} did not answer.", node=node.name, remedy="Look at its log.") from None
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
         message = grpc.aio.EOF
     if not isinstance(message, node_pb2.HoldEvent):
-        raise await call_failure(call, peer=f"node {node} at {address}", node=node)
-    with blamed_on(node):
+        raise await call_failure(call, peer=f"node {node}", node=node.name)
+    with blamed_on(node.name):
         event = from_union(HoldEvent, message)
     if not isinstance(event, Welcome):
-        raise ProtocolError(f"Node {node} at {address} did not welcome.", node=node)
+        raise ProtocolError(f"Node {node} did not welcome.", node=node.name)
     return event

@@ -18,10 +18,11 @@ from coordinator.concurrency import all_of
 from coordinator.node_session import NodeSession, hold
 from coordinator.ring import Ring
 from coordinator.verdict import Verdict
-from layerline.addresses import MAX_ADDRESSES, join_address, split_address
+from layerline.addresses import join_address, split_address
 from layerline.errors import LayerlineError, ProtocolError
 from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP, PLAN_KEY_BYTES, Hello
-from layerline.holding import HoldHello, Loaded, Peer, Place
+from layerline.holding import HoldHello, Loaded, Place
+from layerline.peer import Peer
 from layerline.plan import PipelinePlan
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.transport import Transport
@@ -38,7 +39,7 @@ class OpenPipeline(Protocol):
     def __call__(
         self,
         planned: PipelinePlan,
-        addresses: Mapping[str, Sequence[str]],
+        nodes: Mapping[str, Peer],
         *,
         hello: HoldHello,
         verdict: Verdict,
@@ -50,7 +51,7 @@ class OpenPipeline(Protocol):
 @asynccontextmanager
 async def pipeline(
     planned: PipelinePlan,
-    addresses: Mapping[str, Sequence[str]],
+    nodes: Mapping[str, Peer],
     *,
     transport: Transport,
     hello: HoldHello,
@@ -59,13 +60,13 @@ async def pipeline(
 ) -> AsyncIterator[tuple[PipelinePlan, Ring]]:
     """The pipeline in effect, with its epoch, and the ring through it.
 
-    `addresses` are host:port of each node's control port by node id, the first being the one it answers on.
+    `nodes` are the control ports of its nodes by node id, the first address being the one that answers.
     `verdict` hears of whatever breaks the pipeline; `on_progress(node, done_bytes, total_bytes)` of loading. Raises the
     verdict if the stages do not come together.
     """
     async with AsyncExitStack() as held:
         building = _built(
-            held, planned, addresses, transport=transport, hello=hello, verdict=verdict, on_progress=on_progress
+            held, planned, nodes, transport=transport, hello=hello, verdict=verdict, on_progress=on_progress
         )
         try:
             built = await verdict.unless_broken(building)
@@ -77,7 +78,7 @@ async def pipeline(
 async def _built(
     held: AsyncExitStack,
     planned: PipelinePlan,
-    addresses: Mapping[str, Sequence[str]],
+    nodes: Mapping[str, Peer],
     *,
     transport: Transport,
     hello: HoldHello,
@@ -85,18 +86,13 @@ async def _built(
     on_progress: OnProgress,
 ) -> tuple[PipelinePlan, Ring]:
     sessions = await all_of(
-        held.enter_async_context(
-            hold(transport, addresses[stage.node_id][0], node=stage.node, hello=hello, on_lost=verdict.hear)
-        )
+        held.enter_async_context(hold(transport, nodes[stage.node_id], hello=hello, on_lost=verdict.hear))
         for stage in planned.stages
     )
     held.push_async_callback(_end_silent_workers, sessions, verdict)
     bound = replace(planned, epoch=_next_epoch(sessions))
     loaded = await all_of(_load(bound, index, session, on_progress) for index, session in enumerate(sessions))
-    peers = [
-        Peer(node_id=stage.node_id, name=stage.node, addresses=_data_addresses(addresses[stage.node_id], answer))
-        for stage, answer in zip(bound.stages, loaded, strict=True)
-    ]
+    peers = [_data_port(nodes[stage.node_id], answer) for stage, answer in zip(bound.stages, loaded, strict=True)]
     places = _places(bound.epoch, peers)
     await _bind_backwards(sessions, places)
     return bound, await _dial(held, transport, bound, peers, places, hello.coordinator, verdict)
@@ -168,17 +164,15 @@ async def _dial(
         )
 
     first, last = peers[0], peers[-1]
-    results = await ResultReceiver.dial(transport, last.addresses, hello(places[-1]), node=last.name)
+    results = await ResultReceiver.dial(transport, last, hello(places[-1]))
     held.push_async_callback(results.close)
-    frames = await FrameSender.dial(
-        transport, first.addresses, hello(places[0]), node=first.name, on_broken=verdict.hear
-    )
+    frames = await FrameSender.dial(transport, first, hello(places[0]), on_broken=verdict.hear)
     held.push_async_callback(frames.close)
     nodes = tuple(peer.name for peer in peers)
     return Ring(epoch=pipeline.epoch, frames=frames, results=results, nodes=nodes)
 
 
-def _data_addresses(control: Sequence[str], loaded: Loaded) -> tuple[str, ...]:
+def _data_port(node: Peer, loaded: Loaded) -> Peer:
     # The scope of a link-local address is a matter of whoever dials it, see `scoped_here`.
-    told = (join_address(split_address(address)[0], loaded.data_port) for address in control)
-    return tuple(dict.fromkeys(told))[:MAX_ADDRESSES]
+    addresses = (join_address(split_address(address)[0], loaded.data_port) for address in node.addresses)
+    return Peer(name=node.name, addresses=tuple(dict.fromkeys(addresses)))

@@ -25,6 +25,7 @@ from layerline.errors import (
 )
 from layerline.models.card import ModelCard
 from layerline.models.names import same_name
+from layerline.peer import Peer
 from layerline.plan import Plan, PlanRequest
 from layerline.reports import Announcement, NodeProgress, PrepareEvent, waiting_sentence
 
@@ -35,11 +36,11 @@ Tell = Callable[[PrepareEvent], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MadePlan:
-    """A plan, the model's card, and host:port of each node's control port, where it answered first, by node id."""
+    """A plan, the model's card, and by node id the control port of each node, where it answered first."""
 
     plan: Plan
     card: ModelCard
-    addresses: Mapping[str, Sequence[str]]
+    nodes: Mapping[str, Peer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -280,5 +281,5 @@ def _decided(request: PlanRequest, members: Sequence[Member], found: FoundModel)
 
 
 def _made(plan: Plan, members: Sequence[Member], found: FoundModel) -> MadePlan:
-    addresses = {member.facts.node_id: member.addresses for member in members if member.facts}
-    return MadePlan(plan=plan, card=found.card, addresses=addresses)
+    nodes = {member.facts.node_id: member.peer for member in members if member.facts}
+    return MadePlan(plan=plan, card=found.card, nodes=nodes)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from layerline.checks import require, require_name
 from layerline.errors import LayerlineError
 from layerline.frames import MAX_EPOCH, PLAN_KEY_BYTES
+from layerline.peer import Peer
 from layerline.plan import StageSpec
 from layerline.version import WIRE_VERSION
 
@@ -58,22 +59,11 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Peer:
-    """The next stage: its node, and host:port of its data port to be tried in order."""
-
-    node_id: str
-    name: str
-    addresses: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        require_name(self.node_id, "node id")
-        require_name(self.name, "node name")
-        require(0 < len(self.addresses) <= 64, "a peer needs 1 to 64 addresses")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A stage's place in a plan; `plan_key` is known to the members of this plan alone."""
+    """A stage's place in a plan; `plan_key` is known to the members of this plan alone.
+
+    `next` is the data port of the next stage, None for the last one.
+    """
 
     epoch: int
     plan_key: bytes

@@ -14,7 +14,8 @@ from typing import Any, Self
 import msgpack
 
 from layerline.errors import LayerlineError, error_from_code
-from layerline.holding import Peer, Place
+from layerline.holding import Place
+from layerline.peer import Peer
 from layerline.plan import StageSpec
 
 LENGTH_BYTES = 4

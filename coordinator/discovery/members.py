@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from coordinator.discovery.cluster import Answered, Cluster, Known
+from layerline.addresses import MAX_ADDRESSES
 from layerline.facts import ModelListing, NodeFacts
+from layerline.peer import Peer
 from layerline.reports import NodeReport
 from layerline.version import WIRE_VERSION
 
@@ -26,6 +28,11 @@ class Member:
     facts: NodeFacts | None
     unusable: str = ""
     addresses: tuple[str, ...] = ()
+
+    @property
+    def peer(self) -> Peer:
+        """Its control port; of a member that answers."""
+        return Peer(name=self.name, addresses=self.addresses[:MAX_ADDRESSES])
 
     @property
     def models(self) -> tuple[ModelListing, ...]:

@@ -8,7 +8,7 @@ known at once and not only at the next frame, and with what the neighbour said o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import grpc
@@ -26,6 +26,7 @@ from layerline.errors import (
 )
 from layerline.frames import Frame, Hello, StepResult
 from layerline.interfaces import scoped_here
+from layerline.peer import Peer
 from layerline.racing import race
 from layerline.rpc.channels import MAX_MESSAGE_BYTES
 from layerline.rpc.convert_frames import frame_to_message, hello_to_message, result_from_message
@@ -53,10 +54,8 @@ class FrameSender:
         self._watcher: asyncio.Task[LayerlineError] | None = None
 
     @classmethod
-    async def dial(
-        cls, transport: Transport, addresses: Sequence[str], hello: Hello, *, node: str, on_broken: OnBroken
-    ) -> FrameSender:
-        """A link to the stage of `node`, on the first of `addresses` that accepts the hello.
+    async def dial(cls, transport: Transport, peer: Peer, hello: Hello, *, on_broken: OnBroken) -> FrameSender:
+        """A link to the stage of `peer`, on the first of its addresses that accepts the hello.
 
         `on_broken` is called once if the link breaks other than by `close`. Raises the stage's own refusal,
         or NodeUnreachableError with what each address said.
@@ -69,15 +68,15 @@ class FrameSender:
                 await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello)))
                 answer = await call.read()
                 if not isinstance(answer, ring_pb2.Accepted):
-                    raise NodeLostError(f"Node {node} at {address} ended the link.", node=node)
+                    raise NodeLostError(f"Node {peer.name} at {address} ended the link.", node=peer.name)
                 if answer.HasField("error"):
                     raise error_from_detail(answer.error)
             except BaseException:
                 await channel.close()
                 raise
-            return cls(channel, call, node=node, address=address)
+            return cls(channel, call, node=peer.name, address=address)
 
-        link = await _first_that_answers(addresses, node, open_link)
+        link = await _first_that_answers(peer, open_link)
         link._watcher = asyncio.create_task(link._watch(on_broken))
         return link
 
@@ -139,7 +138,7 @@ class ResultReceiver:
         self._call = call
 
     @classmethod
-    async def dial(cls, transport: Transport, addresses: Sequence[str], hello: Hello, *, node: str) -> ResultReceiver:
+    async def dial(cls, transport: Transport, peer: Peer, hello: Hello) -> ResultReceiver:
         """A link from the last stage; raises as `FrameSender.dial` does."""
 
         async def open_link(address: str) -> ResultReceiver:
@@ -147,13 +146,13 @@ class ResultReceiver:
             try:
                 call: ResultsCall = ring_pb2_grpc.RingStub(channel).Results(hello_to_message(hello))
                 if await call.read() is grpc.aio.EOF:  # an empty result says that the hello was accepted
-                    raise NodeLostError(f"Node {node} at {address} ended the link.", node=node)
+                    raise NodeLostError(f"Node {peer.name} at {address} ended the link.", node=peer.name)
             except BaseException:
                 await channel.close()
                 raise
-            return cls(channel, call, node=node, address=address)
+            return cls(channel, call, node=peer.name, address=address)
 
-        return await _first_that_answers(addresses, node, open_link)
+        return await _first_that_answers(peer, open_link)
 
     async def receive(self) -> StepResult:
         """The next result; no deadline of its own, since an idle ring has none to give."""
@@ -171,15 +170,13 @@ class ResultReceiver:
         await self._channel.close()
 
 
-async def _first_that_answers(
-    addresses: Sequence[str], node: str, open_link: Callable[[str], Awaitable[Opened]]
-) -> Opened:
+async def _first_that_answers(peer: Peer, open_link: Callable[[str], Awaitable[Opened]]) -> Opened:
     """The link on the first address that can be connected to and accepts it.
 
     One that answers otherwise is no reason to give up while there are others: the same address may be another machine's
     on another network, such as that of a bridge which every machine has.
     """
-    waiting = tuple(dict.fromkeys(scoped for address in addresses for scoped in scoped_here(address)))
+    waiting = tuple(dict.fromkeys(scoped for address in peer.addresses for scoped in scoped_here(address)))
     deadline_s = min(DIAL_DEADLINE_S, DIAL_ALL_DEADLINE_S / len(waiting))
     said: list[str] = []
     refusal: LayerlineError | None = None
@@ -196,7 +193,7 @@ async def _first_that_answers(
         except TimeoutError:
             said.append(f"{reached.winner}: no answer in {deadline_s:.1f} s")
         except grpc.aio.AioRpcError as failure:
-            error = error_from_rpc(failure, peer=f"node {node} at {reached.winner}", node=node)
+            error = error_from_rpc(failure, peer=f"node {peer.name} at {reached.winner}", node=peer.name)
             if has_detail(failure) or not isinstance(error, NodeLostError):
                 refusal = refusal or error  # it answered, and refused
             said.append(f"{reached.winner}: {connection_failure(failure.details())}")
@@ -205,8 +202,8 @@ async def _first_that_answers(
     if refusal:
         raise refusal
     raise NodeUnreachableError(
-        f"The data port of node {node} cannot be reached ({'; '.join(said)}).",
-        node=node,
+        f"The data port of node {peer.name} cannot be reached ({'; '.join(said)}).",
+        node=peer.name,
         remedy="Check firewalls between the machines: nodes need to reach each other on any port.",
     )
 

@@ -162,9 +162,8 @@ class RingService:
         )
         return await FrameSender.dial(
             self._transport,
-            place.next.addresses,
+            place.next,
             hello,
-            node=place.next.name,
             on_broken=lambda error: self._next_lost(place, error),
         )
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from layerline.errors import LayerlineError
 from layerline.facts import DeviceFacts
-from layerline.holding import Bind, Peer, Place
+from layerline.holding import Bind, Place
 from layerline.hosting.child import python_module
 from layerline.models.indexing import OnProgress
 from layerline.models.spec import ModelSpec
+from layerline.peer import Peer
 from layerline.plan import StageSpec
 from node.daemon.stages.keeper import KeeperSettings, StageKeeper
 from node.daemon.stages.kept import Models, OnLost, SpawnWorker

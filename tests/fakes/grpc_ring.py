@@ -9,7 +9,7 @@ from typing import cast
 from coordinator.ring import Ring
 from layerline.errors import LayerlineError
 from layerline.frames import Hello
-from layerline.holding import Peer, Place
+from layerline.holding import Place
 from layerline.rpc.channels import make_server
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.transport import Transport
@@ -17,6 +17,7 @@ from layerline.rpc.v1 import ring_pb2_grpc
 from layerline.version import WIRE_VERSION
 from node.worker.ring_service import RingService
 from node.worker.stage_compute import OnLoop, RankCompute
+from tests.fakes.peers import peer_at
 
 DIGEST = "digest"
 EPOCH = 5
@@ -40,9 +41,7 @@ async def served(stage: RankCompute, node: str) -> AsyncIterator[tuple[RingServi
 
 def place(index: int, count: int, next_address: str | None) -> Place:
     """The place of stage `index` of `count`, in the plan that `hello` greets."""
-    following = (
-        Peer(node_id=f"id{index + 1}", name=f"n{index + 1}", addresses=(next_address,)) if next_address else None
-    )
+    following = peer_at(next_address, name=f"n{index + 1}") if next_address else None
     return Place(epoch=EPOCH, plan_key=PLAN_KEY, stage_index=index, stage_count=count, next=following)
 
 
@@ -80,8 +79,8 @@ async def dialled(addresses: Sequence[str], on_broken: Callable[[LayerlineError]
     """The coordinator's ends of the ring through the stages at `addresses`, which have their places."""
     async with AsyncExitStack() as stack:
         last = len(addresses) - 1
-        results = await ResultReceiver.dial(Transport(), [addresses[last]], hello(last), node=f"n{last}")
+        results = await ResultReceiver.dial(Transport(), peer_at(addresses[last], name=f"n{last}"), hello(last))
         stack.push_async_callback(results.close)
-        frames = await FrameSender.dial(Transport(), [addresses[0]], hello(0), node="n0", on_broken=on_broken)
+        frames = await FrameSender.dial(Transport(), peer_at(addresses[0], name="n0"), hello(0), on_broken=on_broken)
         stack.push_async_callback(frames.close)
         yield Ring(epoch=EPOCH, frames=frames, results=results, nodes=tuple(f"n{n}" for n in range(len(addresses))))

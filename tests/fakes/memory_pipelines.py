@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -13,6 +13,7 @@ from coordinator.verdict import Verdict
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.frames import Frame, StepResult
 from layerline.holding import HoldHello
+from layerline.peer import Peer
 from layerline.plan import PipelinePlan, Plan, PlanRequest, StagePlan
 from node.worker.stage_compute import RankCompute
 from tests.fakes.memory_ring import memory_ring
@@ -63,7 +64,7 @@ class MemoryPipelines:
     async def plan(self, request: PlanRequest, tell: Tell) -> MadePlan:
         """The next plan."""
         self._plans += 1
-        return MadePlan(plan=self._plan(self._next), card=self._model.card, addresses={})
+        return MadePlan(plan=self._plan(self._next), card=self._model.card, nodes={})
 
     async def plan_again(self, request: PlanRequest, lost: MadePlan, tell: Tell, *, keep: bool) -> MadePlan:
         """The next plan."""
@@ -73,7 +74,7 @@ class MemoryPipelines:
     async def open(
         self,
         planned: PipelinePlan,
-        addresses: Mapping[str, Sequence[str]],
+        nodes: Mapping[str, Peer],
         *,
         hello: HoldHello,
         verdict: Verdict,

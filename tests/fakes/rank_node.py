@@ -26,6 +26,7 @@ from node.daemon.stages.model_library import OpenedModel
 from node.daemon.workers.group import WorkerGroup
 from node.daemon.workers.process import PATIENCE
 from tests.fakes.daemon_parts import make_keeper, place_of
+from tests.fakes.peers import peer_at
 from tests.fakes.tiny_models import StoredModel
 
 FAULTY = Path(__file__).with_name("faulty_rank.py")
@@ -74,8 +75,8 @@ async def ring_through(port: int, place: Place, digest: str) -> AsyncIterator[Ri
         sender="test",
     )
     address = f"127.0.0.1:{port}"
-    results = await ResultReceiver.dial(Transport(), [address], greeting, node="kitchen")
-    frames = await FrameSender.dial(Transport(), [address], greeting, node="kitchen", on_broken=lambda _: None)
+    results = await ResultReceiver.dial(Transport(), peer_at(address, name="kitchen"), greeting)
+    frames = await FrameSender.dial(Transport(), peer_at(address, name="kitchen"), greeting, on_broken=lambda _: None)
     try:
         yield RingEnds(place.epoch, frames, results)
     finally:

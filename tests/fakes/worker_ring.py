@@ -22,6 +22,7 @@ from layerline.rpc.transport import Transport
 from node.worker.ring_service import RingService
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.grpc_ring import EPOCH, hello, place, served
+from tests.fakes.peers import peer_at
 
 DEADLINE_S = 20.0
 FORWARD = "/layerline.rpc.v1.Ring/Forward"
@@ -61,9 +62,9 @@ async def both_ends(address: str) -> AsyncIterator[tuple[FrameSender, ResultRece
     """The coordinator's links to a stage that is the only one."""
     async with AsyncExitStack() as stack:
         broken = Broken()
-        results = await ResultReceiver.dial(Transport(), [address], hello(0), node="n0")
+        results = await ResultReceiver.dial(Transport(), peer_at(address, name="n0"), hello(0))
         stack.push_async_callback(results.close)
-        frames = await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=broken.hear)
+        frames = await FrameSender.dial(Transport(), peer_at(address, name="n0"), hello(0), on_broken=broken.hear)
         stack.push_async_callback(frames.close)
         yield frames, results, broken
 

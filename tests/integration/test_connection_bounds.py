@@ -22,6 +22,7 @@ from layerline.rpc.v1 import node_pb2_grpc
 from node.daemon.hold.admission import MAX_UNKNOWN_OF_ONE
 from tests.fakes.idle_connections import idle_connections
 from tests.fakes.node_service import FakeNode
+from tests.fakes.peers import peer_at
 
 DEADLINE_S = 20.0
 BOUNDS = ConnectionBounds(most=12, idle_ms=800, handshake_ms=800)
@@ -64,7 +65,7 @@ async def test_a_hold_is_no_connection_that_does_nothing(card: ModelCard, monkey
     lost: list[Exception] = []
     async with (
         bounded_node(card, monkeypatch) as node,
-        hold(Transport(), node.address, node="a", hello=HoldHello.of("desk"), on_lost=lost.append),
+        hold(Transport(), peer_at(node.address, name="a"), hello=HoldHello.of("desk"), on_lost=lost.append),
     ):
         port = int(node.address.rpartition(":")[2])
         async with idle_connections(port, http2=10, mute=0) as lives:

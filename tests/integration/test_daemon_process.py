@@ -26,6 +26,7 @@ from node.daemon.devices.speeds import speed_file, speed_key
 from node.daemon.devices.system import system_devices
 from tests.fakes.daemon_parts import stage_spec
 from tests.fakes.model_files import TinyModel, write_gguf
+from tests.fakes.peers import peer_at
 
 pytestmark = pytest.mark.system
 
@@ -129,7 +130,7 @@ async def test_a_signal_tells_the_coordinator_and_leaves_no_process(home: Path, 
         address = await address_of(node)
         news: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
         async with hold(
-            Transport(), address, node="kitchen", hello=HoldHello.of("desk"), on_lost=news.set_result
+            Transport(), peer_at(address, name="kitchen"), hello=HoldHello.of("desk"), on_lost=news.set_result
         ) as session:
             spec = stage_spec("tiny", digest=await _digest(address))
             await session.load(1, spec, lambda _done, _total: None)
@@ -143,13 +144,17 @@ async def test_a_signal_tells_the_coordinator_and_leaves_no_process(home: Path, 
 
 
 async def _digest(address: str) -> str:
-    return (await NodeClient(Transport()).open_model(address, "kitchen", "tiny", lambda _done, _total: None)).digest
+    return (
+        await NodeClient(Transport()).open_model(peer_at(address, name="kitchen"), "tiny", lambda _done, _total: None)
+    ).digest
 
 
 async def test_a_coordinator_that_does_not_leave_is_not_waited_for_long(home: Path) -> None:
     async with daemon(home) as node:
         address = await address_of(node)
-        async with hold(Transport(), address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None):
+        async with hold(
+            Transport(), peer_at(address, name="kitchen"), hello=HoldHello.of("desk"), on_lost=lambda _: None
+        ):
             node.process.terminate()
             async with asyncio.timeout(END_DEADLINE_S):
                 assert await node.ended() == 0
@@ -161,7 +166,7 @@ async def test_a_second_signal_ends_it_at_once_and_its_worker_with_it(home: Path
     async with daemon(home) as node:
         address = await address_of(node)
         async with hold(
-            Transport(), address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None
+            Transport(), peer_at(address, name="kitchen"), hello=HoldHello.of("desk"), on_lost=lambda _: None
         ) as session:
             await session.load(1, stage_spec("tiny", digest=await _digest(address)), lambda _done, _total: None)
             (worker,) = node.children()
@@ -178,7 +183,7 @@ async def test_a_stage_that_nobody_wants_is_ended(home: Path) -> None:
     async with daemon(home, keep_alive="0s") as node:
         address = await address_of(node)
         async with hold(
-            Transport(), address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None
+            Transport(), peer_at(address, name="kitchen"), hello=HoldHello.of("desk"), on_lost=lambda _: None
         ) as session:
             await session.load(1, stage_spec("tiny", digest=await _digest(address)), lambda _done, _total: None)
         await node.says("Unloaded layers 0 to 1 of tiny")
@@ -214,7 +219,7 @@ async def test_an_unknown_model_does_no_harm(home: Path) -> None:
     async with daemon(home) as node:
         address = await address_of(node)
         async with hold(
-            Transport(), address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lambda _: None
+            Transport(), peer_at(address, name="kitchen"), hello=HoldHello.of("desk"), on_lost=lambda _: None
         ) as session:
             with pytest.raises(ModelNotFoundError, match="does not exist: make it"):
                 await session.load(1, stage_spec(), lambda _done, _total: None)

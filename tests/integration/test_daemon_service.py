@@ -46,6 +46,7 @@ from layerline.version import WIRE_VERSION
 from tests.fakes.daemon_parts import place_of, stage_spec
 from tests.fakes.daemon_server import ServedNode, served_node
 from tests.fakes.model_files import TinyModel, write_gguf
+from tests.fakes.peers import peer_at
 
 DEADLINE_S = 20
 
@@ -103,7 +104,7 @@ async def holding(node: ServedNode) -> AsyncIterator[Caller]:
 async def test_a_coordinator_holds_loads_binds_and_the_next_one_adopts(node: ServedNode) -> None:
     progress: list[tuple[int, int]] = []
     async with hold(
-        Transport(), node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=_unexpected
+        Transport(), peer_at(node.address, name="kitchen"), hello=HoldHello.of("desk"), on_lost=_unexpected
     ) as session:
         loaded = await session.load(1, stage_spec(), lambda done, total: progress.append((done, total)))
         assert (loaded.data_port, loaded.adopted, progress[-1]) == (4711, False, (1000, 1000))
@@ -114,7 +115,7 @@ async def test_a_coordinator_holds_loads_binds_and_the_next_one_adopts(node: Ser
         assert (facts.held_by.coordinator, split_address(facts.held_by.address)[0]) == ("desk", "127.0.0.1")
         assert facts.loaded[0].spec == stage_spec()
     async with hold(
-        Transport(), node.address, node="kitchen", hello=HoldHello.of("other"), on_lost=_unexpected
+        Transport(), peer_at(node.address, name="kitchen"), hello=HoldHello.of("other"), on_lost=_unexpected
     ) as session:
         assert session.welcome.last_epoch == 1
         assert (await session.load(1, stage_spec(), lambda _done, _total: None)).adopted
@@ -129,7 +130,9 @@ def _unexpected(error: LayerlineError) -> None:
 async def test_a_second_coordinator_is_told_who_has_the_node(node: ServedNode) -> None:
     async with holding(node):
         with pytest.raises(NodeHeldError, match=r"kitchen is held by the coordinator desk at 127\.0\.0\.1:\d+"):
-            async with hold(Transport(), node.address, node="kitchen", hello=HoldHello.of("late"), on_lost=_unexpected):
+            async with hold(
+                Transport(), peer_at(node.address, name="kitchen"), hello=HoldHello.of("late"), on_lost=_unexpected
+            ):
                 pass
     async with holding(node):
         pass
@@ -195,7 +198,7 @@ async def test_junk_in_a_call_is_a_status_and_hurts_nobody(node: ServedNode) -> 
 async def test_a_killed_worker_is_told_at_once_and_the_node_loads_again(node: ServedNode) -> None:
     lost: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
     async with hold(
-        Transport(), node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=lost.set_result
+        Transport(), peer_at(node.address, name="kitchen"), hello=HoldHello.of("desk"), on_lost=lost.set_result
     ) as session:
         await session.load(1, stage_spec(), lambda _done, _total: None)
         (worker,) = workers()
@@ -204,7 +207,7 @@ async def test_a_killed_worker_is_told_at_once_and_the_node_loads_again(node: Se
     assert isinstance(error, StageFailedError)
     assert "kitchen was killed (SIGKILL), perhaps because the machine ran out of memory" in error.message
     async with hold(
-        Transport(), node.address, node="kitchen", hello=HoldHello.of("desk"), on_lost=_unexpected
+        Transport(), peer_at(node.address, name="kitchen"), hello=HoldHello.of("desk"), on_lost=_unexpected
     ) as session:
         assert not (await session.load(1, stage_spec(), lambda _done, _total: None)).adopted
 
@@ -247,15 +250,17 @@ async def test_a_model_is_opened_over_the_wire(node: ServedNode, tmp_path: Path)
     write_gguf(tmp_path / "models" / "tiny.gguf", TinyModel())
     progress: list[tuple[int, int]] = []
     card = await NodeClient(Transport()).open_model(
-        node.address, "kitchen", "tiny", lambda done, total: progress.append((done, total))
+        peer_at(node.address, name="kitchen"), "tiny", lambda done, total: progress.append((done, total))
     )
     assert (card.name, card.spec.layers) == ("tiny", 2)
     (listing,) = (await NodeClient(Transport()).describe(node.address)).models
     assert listing.digest == card.digest
     with pytest.raises(ModelNotFoundError, match=r"tiny\.gguf"):
-        await NodeClient(Transport()).open_model(node.address, "kitchen", "other", lambda _done, _total: None)
+        await NodeClient(Transport()).open_model(
+            peer_at(node.address, name="kitchen"), "other", lambda _done, _total: None
+        )
     with pytest.raises(ProtocolError, match="model name"):
-        await NodeClient(Transport()).open_model(node.address, "kitchen", "", lambda _done, _total: None)
+        await NodeClient(Transport()).open_model(peer_at(node.address, name="kitchen"), "", lambda _done, _total: None)
 
 
 async def test_a_peer_of_another_wire_version_may_ask_what_the_node_is(node: ServedNode) -> None:

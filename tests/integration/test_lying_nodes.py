@@ -18,6 +18,7 @@ from layerline.rpc.v1 import node_pb2
 from tests.fakes.coordinators import answer, coordinator_of, prepared, split
 from tests.fakes.lying_node_service import Events, LyingNode
 from tests.fakes.node_service import MODEL, nodes_of
+from tests.fakes.peers import peer_at
 
 SHORT_S = 0.3
 
@@ -87,7 +88,7 @@ async def test_progress_that_does_not_grow_is_none(card: ModelCard, numbers: tup
     told: list[tuple[int, int]] = []
     with pytest.raises(DeadlineError, match=r"Node liar came no further with the files of model tiny.gguf for 0.3 s"):
         await NodeClient(Transport()).open_model(
-            liar.address, "liar", MODEL, lambda *each: told.append(each), no_growth_s=SHORT_S
+            peer_at(liar.address, name="liar"), MODEL, lambda *each: told.append(each), no_growth_s=SHORT_S
         )
     assert told[0] == (numbers[0], 10)
     await liar.die()
@@ -99,7 +100,9 @@ async def test_progress_that_grows_may_take_long(card: ModelCard) -> None:
     node.events = [*steps, *sends(card)]
     await node.serve()
     assert (
-        await NodeClient(Transport()).open_model(node.address, "slow", MODEL, lambda *_: None, no_growth_s=SHORT_S)
+        await NodeClient(Transport()).open_model(
+            peer_at(node.address, name="slow"), MODEL, lambda *_: None, no_growth_s=SHORT_S
+        )
         == card
     )
     await node.die()

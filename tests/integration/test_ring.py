@@ -25,6 +25,7 @@ from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.grpc_ring import EPOCH, grpc_ring, hello, place, served
+from tests.fakes.peers import peer_at
 
 DEADLINE_S = 20.0
 
@@ -99,7 +100,7 @@ async def test_a_stage_given_another_place_ends_the_ring() -> None:
         service, address = await stack.enter_async_context(served(EchoStage(last=True), "n0"))
         await service.take_place(place(0, 1, None))
         broken: asyncio.Future[LayerlineError] = asyncio.get_running_loop().create_future()
-        sender = await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=broken.set_result)
+        sender = await FrameSender.dial(Transport(), peer_at(address, name="n0"), hello(0), on_broken=broken.set_result)
         stack.push_async_callback(sender.close)
         await service.take_place(place(0, 1, None))
         assert isinstance(await broken, NodeLostError)
@@ -111,9 +112,11 @@ async def test_leaving_the_ring_frees_the_place_for_no_one_else() -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
         service, address = await stack.enter_async_context(served(EchoStage(last=True), "n0"))
         await service.take_place(place(0, 1, None))
-        sender = await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=lambda error: None)
+        sender = await FrameSender.dial(
+            Transport(), peer_at(address, name="n0"), hello(0), on_broken=lambda error: None
+        )
         with pytest.raises(ProtocolError, match="frame stream already"):
-            await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=lambda error: None)
+            await FrameSender.dial(Transport(), peer_at(address, name="n0"), hello(0), on_broken=lambda error: None)
         await sender.close()
 
 
@@ -132,10 +135,12 @@ async def test_a_wrong_hello_is_refused(wrong: Hello, error: type[LayerlineError
         service, address = await stack.enter_async_context(served(EchoStage(last=True), "n0"))
         await service.take_place(place(0, 1, None))
         with pytest.raises(error, match=words):
-            await FrameSender.dial(Transport(), [address], wrong, node="n0", on_broken=lambda error: None)
+            await FrameSender.dial(Transport(), peer_at(address, name="n0"), wrong, on_broken=lambda error: None)
         with pytest.raises(error, match=words):
-            await ResultReceiver.dial(Transport(), [address], wrong, node="n0")
-        accepted = await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=lambda error: None)
+            await ResultReceiver.dial(Transport(), peer_at(address, name="n0"), wrong)
+        accepted = await FrameSender.dial(
+            Transport(), peer_at(address, name="n0"), hello(0), on_broken=lambda error: None
+        )
         await accepted.close()
 
 
@@ -151,4 +156,4 @@ async def test_a_frame_in_place_of_a_hello_is_refused() -> None:
 
 async def test_nobody_at_the_address_is_told_apart_from_a_refusal() -> None:
     with pytest.raises(NodeUnreachableError, match=r"127\.0\.0\.1:9"):
-        await FrameSender.dial(Transport(), ["127.0.0.1:9"], hello(0), node="n0", on_broken=lambda error: None)
+        await FrameSender.dial(Transport(), peer_at("127.0.0.1:9", name="n0"), hello(0), on_broken=lambda error: None)

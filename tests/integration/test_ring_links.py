@@ -25,6 +25,7 @@ from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.grpc_ring import EPOCH, hello, place, served
+from tests.fakes.peers import peer_at
 from tests.fakes.worker_ring import DEADLINE_S, both_ends, frame, placed, refusal, send_for_ever, works
 
 
@@ -90,7 +91,9 @@ async def test_an_address_of_no_ring_is_told_from_a_silent_one(monkeypatch: pyte
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(NodeUnreachableError) as raised:
-            await FrameSender.dial(Transport(), [address, "127.0.0.1:9"], hello(0), node="n0", on_broken=lambda _: None)
+            await FrameSender.dial(
+                Transport(), peer_at(address, "127.0.0.1:9", name="n0"), hello(0), on_broken=lambda _: None
+            )
     assert f"{address}: no answer in 0.1 s" in str(raised.value)
     assert "127.0.0.1:9: " in str(raised.value)
     assert raised.value.node == "n0"
@@ -99,7 +102,7 @@ async def test_an_address_of_no_ring_is_told_from_a_silent_one(monkeypatch: pyte
 async def test_another_machines_stage_at_the_first_address_is_passed_over() -> None:
     async with placed() as (_, address), served(EchoStage(last=True), "stranger") as (_, elsewhere):
         frames = await FrameSender.dial(
-            Transport(), [elsewhere, address], hello(0), node="n0", on_broken=lambda _: None
+            Transport(), peer_at(elsewhere, address, name="n0"), hello(0), on_broken=lambda _: None
         )
         assert frames.address == address
         await frames.close()
@@ -109,14 +112,14 @@ async def test_where_every_address_refuses_the_first_refusal_is_told() -> None:
     async with served(EchoStage(last=True), "stranger") as (_, elsewhere):
         with pytest.raises(ProtocolError, match="no place in a plan"):
             await FrameSender.dial(
-                Transport(), [elsewhere, "127.0.0.1:9"], hello(0), node="n0", on_broken=lambda _: None
+                Transport(), peer_at(elsewhere, "127.0.0.1:9", name="n0"), hello(0), on_broken=lambda _: None
             )
 
 
 async def test_the_second_address_is_used_if_nobody_is_at_the_first() -> None:
     async with placed() as (_, address):
         frames = await FrameSender.dial(
-            Transport(), ["127.0.0.1:9", address], hello(0), node="n0", on_broken=lambda _: None
+            Transport(), peer_at("127.0.0.1:9", address, name="n0"), hello(0), on_broken=lambda _: None
         )
         assert frames.address == address
         await frames.close()

@@ -14,10 +14,11 @@ import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, NodeLostError, ProtocolError
 from layerline.frames import Frame, Hello, PageRun, Sampling, Span, StepResult, TensorBytes
-from layerline.holding import Peer, Place
+from layerline.holding import Place
 from layerline.hosting.child import python_module, spawn
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
+from layerline.peer import Peer
 from layerline.plan import StageSpec
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.transport import Transport
@@ -26,6 +27,7 @@ from node import pipe
 from node.daemon.workers.seats import rank_seats
 from node.stage import Stage
 from tests.fakes.model_files import TinyModel, write_gguf
+from tests.fakes.peers import peer_at
 from tests.fakes.tensor_entries import stored_of
 
 pytestmark = pytest.mark.system
@@ -131,9 +133,9 @@ async def worker(descriptors: Sequence[int] = ()) -> AsyncIterator[Worker]:
 
 async def token_of(address: str, epoch: int, card: ModelCard, *tokens: int) -> int:
     """The token that a worker draws after these."""
-    results = await ResultReceiver.dial(Transport(), [address], hello(epoch, card), node="kitchen")
+    results = await ResultReceiver.dial(Transport(), peer_at(address, name="kitchen"), hello(epoch, card))
     frames = await FrameSender.dial(
-        Transport(), [address], hello(epoch, card), node="kitchen", on_broken=lambda _: None
+        Transport(), peer_at(address, name="kitchen"), hello(epoch, card), on_broken=lambda _: None
     )
     try:
         await frames.send(frame(epoch, 1, *tokens))
@@ -163,7 +165,7 @@ async def test_the_life_of_a_worker(model: tuple[Path, ModelCard]) -> None:
         await child.say(start(path, card))
         assert await child.hear() == pipe.Refused(code="protocol", message="A worker is started once.", remedy="")
 
-        await child.say(place(3, Peer(node_id="n", name="attic", addresses=("127.0.0.1:9",))))
+        await child.say(place(3, Peer(name="attic", addresses=("127.0.0.1:9",))))
         refused = await child.hear()
         assert isinstance(refused, pipe.Refused)
         assert refused.code == "node_unreachable"
@@ -171,7 +173,7 @@ async def test_the_life_of_a_worker(model: tuple[Path, ModelCard]) -> None:
 
         await child.say(place(4))
         await child.hear()
-        results = await ResultReceiver.dial(Transport(), [address], hello(4, card), node="kitchen")
+        results = await ResultReceiver.dial(Transport(), peer_at(address, name="kitchen"), hello(4, card))
         await child.say(pipe.Vacate())
         with pytest.raises(NodeLostError):
             await results.receive()

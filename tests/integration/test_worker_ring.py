@@ -31,6 +31,7 @@ from node.worker import ring_service
 from node.worker.ring_service import ResultStream
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.grpc_ring import hello, place, served
+from tests.fakes.peers import peer_at
 from tests.fakes.worker_ring import (
     DEADLINE_S,
     FORWARD,
@@ -48,7 +49,8 @@ from tests.fakes.worker_ring import (
 
 async def test_a_greeting_before_any_place_is_refused_and_does_no_harm() -> None:
     async with asyncio.timeout(DEADLINE_S), served(EchoStage(last=True), "n0") as (service, address):
-        for dial in (links.ResultReceiver.dial(Transport(), [address], hello(0), node="n0"), _frames_to(address)):
+        results = links.ResultReceiver.dial(Transport(), peer_at(address, name="n0"), hello(0))
+        for dial in (results, _frames_to(address)):
             with pytest.raises(ProtocolError, match="no place in a plan"):
                 await dial
         await service.take_place(place(0, 1, None))
@@ -56,7 +58,7 @@ async def test_a_greeting_before_any_place_is_refused_and_does_no_harm() -> None
 
 
 async def _frames_to(address: str) -> FrameSender:
-    return await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=lambda _: None)
+    return await FrameSender.dial(Transport(), peer_at(address, name="n0"), hello(0), on_broken=lambda _: None)
 
 
 async def test_a_place_taken_anew_works_after_the_former_coordinator_vanished() -> None:
@@ -80,7 +82,7 @@ async def test_a_late_greeting_hears_what_ended_the_place() -> None:
 async def test_a_neighbour_that_left_is_not_taken_for_a_port_that_nobody_has() -> None:
     async with placed() as (_, address):
         frames = await _frames_to(address)
-        results = await ResultReceiver.dial(Transport(), [address], hello(0), node="n0")
+        results = await ResultReceiver.dial(Transport(), peer_at(address, name="n0"), hello(0))
         await frames.close()
         with pytest.raises(NodeLostError, match="neighbour"):
             await results.receive()
@@ -98,9 +100,9 @@ async def test_the_stages_behind_a_failed_one_are_told_at_once() -> None:
             await workers[index][0].take_place(place(index, 3, following))
             following = workers[index][1]
         broken = Broken()
-        results = await ResultReceiver.dial(Transport(), [workers[2][1]], hello(2), node="n2")
+        results = await ResultReceiver.dial(Transport(), peer_at(workers[2][1], name="n2"), hello(2))
         stack.push_async_callback(results.close)
-        frames = await FrameSender.dial(Transport(), [workers[0][1]], hello(0), node="n0", on_broken=broken.hear)
+        frames = await FrameSender.dial(Transport(), peer_at(workers[0][1], name="n0"), hello(0), on_broken=broken.hear)
         stack.push_async_callback(frames.close)
         await frames.send(frame(1, 6))
         failure = await broken.error()
@@ -113,7 +115,7 @@ async def test_the_stages_behind_a_failed_one_are_told_at_once() -> None:
 async def test_frames_before_results_are_asked_for_are_refused() -> None:
     async with placed() as (_, address):
         broken = Broken()
-        frames = await FrameSender.dial(Transport(), [address], hello(0), node="n0", on_broken=broken.hear)
+        frames = await FrameSender.dial(Transport(), peer_at(address, name="n0"), hello(0), on_broken=broken.hear)
         await frames.send(frame(1, 6))
         assert "before the coordinator had asked for results" in str(await broken.error())
         await frames.close()
@@ -133,7 +135,7 @@ async def test_a_second_hello_in_mid_stream_ends_the_place() -> None:
 
 async def test_a_stream_ended_in_order_is_an_end_too() -> None:
     async with placed() as (service, address), Transport().channel(address) as channel:
-        results = await ResultReceiver.dial(Transport(), [address], hello(0), node="n0")
+        results = await ResultReceiver.dial(Transport(), peer_at(address, name="n0"), hello(0))
         call = ring_pb2_grpc.RingStub(channel).Forward()
         await call.write(ring_pb2.ForwardMessage(hello=hello_to_message(hello(0))))
         await call.read()
@@ -153,7 +155,7 @@ async def test_results_are_the_last_stages() -> None:
         await last.take_place(place(1, 2, None))
         await first.take_place(place(0, 2, last_address))
         with pytest.raises(ProtocolError, match="Only the last stage"):
-            await ResultReceiver.dial(Transport(), [first_address], hello(0), node="n0")
+            await ResultReceiver.dial(Transport(), peer_at(first_address, name="n0"), hello(0))
 
 
 async def test_junk_bytes_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
@@ -223,7 +225,7 @@ async def test_a_coordinator_that_takes_no_results_is_not_waited_for(monkeypatch
 async def test_a_place_taken_away_in_the_moment_it_is_greeted_is_told() -> None:
     async with placed() as (service, address):
         for _ in range(100):
-            results = await ResultReceiver.dial(Transport(), [address], hello(0), node="n0")
+            results = await ResultReceiver.dial(Transport(), peer_at(address, name="n0"), hello(0))
             frames = await _frames_to(address)
             broken = asyncio.create_task(send_for_ever(frames, 6))
             await service.take_place(place(0, 1, None))
@@ -241,7 +243,7 @@ async def test_a_coordinator_that_leaves_in_mid_answer_is_no_fault(
     async with placed() as (service, address):
         for read in range(6):
             frames = await _frames_to(address)
-            results = await ResultReceiver.dial(Transport(), [address], hello(0), node="n0")
+            results = await ResultReceiver.dial(Transport(), peer_at(address, name="n0"), hello(0))
             sending = asyncio.create_task(send_for_ever(frames, *range(300)))
             for _ in range(read):
                 await results.receive()

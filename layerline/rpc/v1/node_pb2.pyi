@@ -426,27 +426,26 @@ Global___Load: _TypeAlias = Load  # noqa: Y015
 
 @_typing.final
 class Peer(_message.Message):
+    """A node as somebody else reaches it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
-    NODE_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
-    node_id: _builtins.str
     name: _builtins.str
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """host:port of the data port, tried in order"""
+        """host:port of one port of it, tried in order"""
 
     def __init__(
         self,
         *,
-        node_id: _builtins.str = ...,
         name: _builtins.str = ...,
         addresses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "name", b"name", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -470,7 +469,7 @@ class Place(_message.Message):
     stage_count: _builtins.int
     @_builtins.property
     def next(self) -> Global___Peer:
-        """absent for the last stage"""
+        """the data port of the next stage; absent for the last stage"""
 
     def __init__(
         self,

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from layerline import facts, plan, reports, stats_report
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
-from layerline.holding import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Peer, Place, Welcome
+from layerline.holding import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Place, Welcome
+from layerline.peer import Peer
 from layerline.plan import DTYPES, KV_DTYPES, MAX_SHARE, StageSpec
 from layerline.reports import PrepareEvent
 from layerline.requests import Finished, Piece
@@ -44,7 +45,7 @@ SPECS = st.builds(
     shares=st.sampled_from([(), (1, 1), (3, MAX_SHARE)]),
     weights=st.just(""),
 )
-PEERS = st.builds(Peer, node_id=NAMES, name=NAMES, addresses=st.lists(NAMES, min_size=1, max_size=3).map(tuple))
+PEERS = st.builds(Peer, name=NAMES, addresses=st.lists(NAMES, min_size=1, max_size=3).map(tuple))
 PLACES = st.builds(
     Place,
     epoch=st.integers(1, (1 << 53) - 1),

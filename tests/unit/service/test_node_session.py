@@ -14,6 +14,7 @@ from layerline.holding import Heartbeat, HoldEvent, Loaded, LoadProgress, Welcom
 from layerline.rpc.convert import to_union
 from layerline.rpc.v1 import node_pb2
 from tests.fakes.daemon_parts import stage_spec
+from tests.fakes.peers import peer_at
 from tests.fakes.virtual_time import run_in_virtual_time
 
 PAUSE_S = 5.0
@@ -55,7 +56,7 @@ def loaded(
         began_s = clock()
         call: Any = FakeCall(events)
         welcome = Welcome(node_id="a1", last_epoch=0)
-        session = NodeSession(cast("HoldCall", call), node="a", address="h:1", welcome=welcome, on_lost=on_lost)
+        session = NodeSession(cast("HoldCall", call), peer_at("h:1", name="a"), welcome=welcome, on_lost=on_lost)
         attending = asyncio.create_task(session.attend())
         try:
             return await session.load(1, stage_spec(), lambda _done, _total: None), clock() - began_s

@@ -29,12 +29,12 @@ from layerline.holding import (
     Load,
     Loaded,
     LoadProgress,
-    Peer,
     Unload,
     Unloaded,
     Welcome,
     WorkerLost,
 )
+from layerline.peer import Peer
 from layerline.version import WIRE_VERSION
 from node.daemon.hold.admission import HoldAdmission
 from node.daemon.hold.hold import MAX_COMMANDS
@@ -436,7 +436,7 @@ async def test_the_loss_of_a_stage_that_this_coordinator_never_asked_for_is_not_
 
 
 def bind_to(*addresses: str) -> Bind:
-    return bind_command(1, command=2, following=Peer(node_id="d1", name="desk", addresses=addresses))
+    return bind_command(1, command=2, following=Peer(name="desk", addresses=addresses))
 
 
 @in_virtual_time

@@ -18,7 +18,7 @@ from layerline.errors import (
     StageFailedError,
 )
 from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP
-from layerline.holding import Peer
+from layerline.peer import Peer
 from node.daemon.stages.keeper import StageKeeper
 from node.daemon.stages.kept import KeptStage
 from tests.fakes.daemon_parts import (
@@ -208,7 +208,7 @@ async def test_epochs_only_grow_also_over_restarts() -> None:
     for epoch in (5, 4):
         with pytest.raises(ProtocolError, match=f"epoch {epoch} after epoch 5"):
             await keeper.bind(stage, place_of(epoch))
-    following = Peer(node_id="d1", name="desk", addresses=("10.0.0.3:4000",))
+    following = Peer(name="desk", addresses=("10.0.0.3:4000",))
     assert await keeper.bind(stage, place_of(6, following=following)) == "10.0.0.3:4000"
     assert (epochs.epoch, keeper.last_epoch) == (6, 6)
     (place,) = workers.spawned[0].places

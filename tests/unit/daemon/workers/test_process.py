@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
-from layerline.holding import Peer, Place
+from layerline.holding import Place
+from layerline.peer import Peer
 from node.daemon.workers.process import PATIENCE, Patience, WorkerProcess
 from node.pipe import Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
@@ -57,7 +58,7 @@ def start() -> Start:
 
 
 def place() -> Place:
-    following = Peer(node_id="d1", name="desk", addresses=("10.0.0.3:4000",))
+    following = Peer(name="desk", addresses=("10.0.0.3:4000",))
     return Place(epoch=1, plan_key=b"k" * 16, stage_index=0, stage_count=2, next=following)
 
 
