@@ -1,7 +1,8 @@
 """What the daemon and a worker say to each other, over the worker's standard input and output.
 
-Each message is a 4-byte big-endian length and a msgpack pair of kind and fields. The daemon's `Start` comes
-first and once; a worker whose input ends has lost its daemon and ends itself.
+Each message is a 4-byte big-endian length and a msgpack triple of command number, kind and fields. The daemon numbers
+its commands from 1 on. What the worker says to a command repeats its number; what it says by itself has NO_COMMAND.
+The daemon's `Start` comes first and once; a worker whose input ends has lost its daemon and ends itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from layerline.plan import StageSpec
 LENGTH_BYTES = 4
 MAX_MESSAGE_BYTES = 1 << 20
 ALIVE_INTERVAL_S = 1.0
+NO_COMMAND = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +99,7 @@ class _Told:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused(_Told):
-    """The last command failed; the worker goes on, unless it was `Start`."""
+    """The command failed; the worker goes on, unless it was `Start`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,9 +112,9 @@ FromWorker = Alive | Progress | Started | Placed | Refused | Failed
 _KINDS: dict[str, type] = {noun.__name__: noun for union in (ToWorker, FromWorker) for noun in typing.get_args(union)}
 
 
-def pack(message: ToWorker | FromWorker) -> bytes:
-    """The message with its length before it."""
-    body: bytes = msgpack.packb((type(message).__name__, dataclasses.asdict(message)))
+def pack(message: ToWorker | FromWorker, command: int = NO_COMMAND) -> bytes:
+    """The message with its length before it; `command` is its number, or that of what it answers."""
+    body: bytes = msgpack.packb((command, type(message).__name__, dataclasses.asdict(message)))
     assert len(body) <= MAX_MESSAGE_BYTES
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
@@ -125,11 +127,13 @@ def length_of(prefix: bytes) -> int:
     return length
 
 
-def unpack(body: bytes) -> ToWorker | FromWorker:
-    """The message in `body`; ValueError if it is none."""
+def unpack(body: bytes) -> tuple[int, ToWorker | FromWorker]:
+    """The number of a command, and the message in `body`; ValueError if it is none."""
     try:
-        kind, fields = msgpack.unpackb(body)
-        return typing.cast("ToWorker | FromWorker", _KINDS[kind](**_nested(fields)))
+        command, kind, fields = msgpack.unpackb(body)
+        if not isinstance(command, int) or command < NO_COMMAND:
+            raise ValueError(f"{command!r} is not the number of a command")
+        return command, typing.cast("ToWorker | FromWorker", _KINDS[kind](**_nested(fields)))
     except (KeyError, TypeError, ValueError, msgpack.UnpackException) as error:
         raise ValueError(f"not a pipe message: {error}") from error
 

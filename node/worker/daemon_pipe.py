@@ -35,17 +35,20 @@ class DaemonPipe:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         return cls(sys.stdin.fileno(), sink)
 
-    def read(self) -> pipe.ToWorker:
-        """The next message; EOFError when the daemon is gone, ValueError for what is no message."""
+    def read(self) -> tuple[int, pipe.ToWorker]:
+        """The next command after its number; EOFError when the daemon is gone, ValueError for what is no message."""
         length = pipe.length_of(self._read_exactly(pipe.LENGTH_BYTES))
-        message = pipe.unpack(self._read_exactly(length))
+        number, message = pipe.unpack(self._read_exactly(length))
         if not isinstance(message, pipe.ToWorker):
             raise ValueError(f"{type(message).__name__} came from the daemon")
-        return message
+        return number, message
 
-    def write(self, message: pipe.FromWorker) -> None:
-        """Sends a message; the daemon reads promptly, and its end of the pipe is as good as its death."""
-        data = memoryview(pipe.pack(message))
+    def write(self, message: pipe.FromWorker, command: int = pipe.NO_COMMAND) -> None:
+        """Sends a message, to `command` if that is not NO_COMMAND.
+
+        The daemon reads promptly, and its end of the pipe is as good as its death.
+        """
+        data = memoryview(pipe.pack(message, command))
         with self._writing:
             while data:
                 data = data[os.write(self._sink, data) :]
@@ -62,16 +65,16 @@ class DaemonPipe:
 
         threading.Thread(target=run, name="alive", daemon=True).start()
 
-    def feed(self, take: Callable[[pipe.ToWorker], object]) -> None:
-        """Reads in a thread from now on, which gives each message to `take`; ends the process with the pipe.
+    def feed(self, take: Callable[[int, pipe.ToWorker], object]) -> None:
+        """Reads in a thread from now on, which gives each number and command to `take`; ends the process with the pipe.
 
-        A message for which `take` raises ValueError ends it too.
+        A command for which `take` raises ValueError ends it too.
         """
 
         def run() -> None:
             try:
                 while True:
-                    take(self.read())
+                    take(*self.read())
             except (EOFError, OSError):
                 os._exit(0)
             except ValueError as error:

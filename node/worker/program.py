@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NoReturn, cast
 
@@ -35,6 +36,8 @@ from node.worker.threads import check_threads
 MAX_QUEUED_COMMANDS = 64
 NO_PORT = 0
 
+Tell = Callable[[pipe.FromWorker], None]  # says it to the daemon as the answer to one command
+
 
 def main(load: LoadPart = Stage.load, deadline_s: float = DEADLINE_S) -> None:
     """Runs until the daemon ends the pipe or the process.
@@ -44,37 +47,38 @@ def main(load: LoadPart = Stage.load, deadline_s: float = DEADLINE_S) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the daemon, which ends us in order
     log_to_standard_error(logging.INFO, "%(levelname)s %(name)s: %(message)s")
     channel = DaemonPipe.over_standard_streams()
-    start = _first_command(channel)
+    number, start = _first_command(channel)
+    answer = functools.partial(channel.write, command=number)
     channel.tell_alive()
     try:
         check_threads(start.node)
         if start.rank == 0:
-            asyncio.run(_lead(channel, start, load, deadline_s))
+            asyncio.run(_lead(channel, answer, start, load, deadline_s))
         else:
-            _follow(channel, start, load, deadline_s)
+            _follow(channel, answer, start, load, deadline_s)
     except LayerlineError as error:
-        channel.write(pipe.Refused.of(error))
+        answer(pipe.Refused.of(error))
         raise SystemExit(1) from None
 
 
-def _first_command(channel: DaemonPipe) -> pipe.Start:
+def _first_command(channel: DaemonPipe) -> tuple[int, pipe.Start]:
     try:
-        start = channel.read()
+        number, start = channel.read()
     except EOFError:
         raise SystemExit(0) from None
     except ValueError as error:
         raise SystemExit(f"layerline worker: {error}") from None
     if not isinstance(start, pipe.Start):
         raise SystemExit(f"layerline worker: {type(start).__name__} came before Start")
-    return start
+    return number, start
 
 
-async def _lead(channel: DaemonPipe, start: pipe.Start, load: LoadPart, deadline_s: float) -> NoReturn:
-    commands: asyncio.Queue[pipe.ToWorker] = asyncio.Queue(maxsize=MAX_QUEUED_COMMANDS)
+async def _lead(channel: DaemonPipe, answer: Tell, start: pipe.Start, load: LoadPart, deadline_s: float) -> NoReturn:
+    commands: asyncio.Queue[tuple[int, pipe.ToWorker]] = asyncio.Queue(maxsize=MAX_QUEUED_COMMANDS)
     loop = asyncio.get_running_loop()
-    channel.feed(lambda command: loop.call_soon_threadsafe(commands.put_nowait, command))
+    channel.feed(lambda *command: loop.call_soon_threadsafe(commands.put_nowait, command))
     with ExitStack() as held:
-        rank = held.enter_context(loaded_rank(start, load, channel.write, deadline_s))
+        rank = held.enter_context(loaded_rank(start, load, answer, deadline_s))
         part = _with_the_others(rank, start, ProcessEnd(channel)) if rank.lines else rank.part
         compute = held.enter_context(awaited(part, start.spec.devices[0]))
         check_threads(start.node)  # again, now that the weights have their memory
@@ -85,9 +89,10 @@ async def _lead(channel: DaemonPipe, start: pipe.Start, load: LoadPart, deadline
         ring_pb2_grpc.add_RingServicer_to_server(cast("ring_pb2_grpc.RingServicer", service), server)
         port = transport.listen(server, f"{start.host}:0")
         await server.start()
-        channel.write(rank.started(port))
+        answer(rank.started(port))
         while True:
-            await _obey(channel, service, await commands.get())
+            number, command = await commands.get()
+            await _obey(functools.partial(channel.write, command=number), service, command)
 
 
 def _with_the_others(rank: LoadedRank, start: pipe.Start, end: ProcessEnd) -> RankSteps:
@@ -95,25 +100,25 @@ def _with_the_others(rank: LoadedRank, start: pipe.Start, end: ProcessEnd) -> Ra
     return RankSteps(rank.part, check, rank.lines, end)
 
 
-def _follow(channel: DaemonPipe, start: pipe.Start, load: LoadPart, deadline_s: float) -> NoReturn:
+def _follow(channel: DaemonPipe, answer: Tell, start: pipe.Start, load: LoadPart, deadline_s: float) -> NoReturn:
     channel.feed(_refuse)
-    with loaded_rank(start, load, channel.write, deadline_s) as rank:
-        channel.write(rank.started(NO_PORT))
+    with loaded_rank(start, load, answer, deadline_s) as rank:
+        answer(rank.started(NO_PORT))
         (line,) = rank.lines
         follow(line, rank.part, ProcessEnd(channel))
 
 
-def _refuse(command: pipe.ToWorker) -> None:
+def _refuse(_number: int, command: pipe.ToWorker) -> None:
     raise ValueError(f"{type(command).__name__} came to a rank that follows")
 
 
-async def _obey(channel: DaemonPipe, service: RingService, command: pipe.ToWorker) -> None:
+async def _obey(answer: Tell, service: RingService, command: pipe.ToWorker) -> None:
     try:
         if isinstance(command, Place):
-            channel.write(pipe.Placed(next_address=await service.take_place(command)))
+            answer(pipe.Placed(next_address=await service.take_place(command)))
         elif isinstance(command, pipe.Vacate):
             await service.vacate()
         else:
             raise ProtocolError("A worker is started once.")
     except LayerlineError as error:
-        channel.write(pipe.Refused.of(error))
+        answer(pipe.Refused.of(error))

@@ -41,9 +41,11 @@ class Worker:
 
     def __init__(self, process: Process) -> None:
         self.process = process
+        self._said = 0
 
     async def say(self, message: pipe.ToWorker) -> None:
-        await self.say_bytes(pipe.pack(message))
+        self._said += 1
+        await self.say_bytes(pipe.pack(message, self._said))
 
     async def say_bytes(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -51,12 +53,13 @@ class Worker:
         await self.process.stdin.drain()
 
     async def hear(self) -> pipe.FromWorker:
-        """The next message that is no progress and no sign of life."""
+        """The next message that is no progress and no sign of life: the answer to what was said last."""
         assert self.process.stdout is not None
         while True:
             length = pipe.length_of(await self.process.stdout.readexactly(pipe.LENGTH_BYTES))
-            message = pipe.unpack(await self.process.stdout.readexactly(length))
+            command, message = pipe.unpack(await self.process.stdout.readexactly(length))
             assert isinstance(message, pipe.FromWorker)
+            assert command == (pipe.NO_COMMAND if isinstance(message, pipe.Alive) else self._said)
             if not isinstance(message, pipe.Progress | pipe.Alive):
                 return message
 
@@ -226,7 +229,7 @@ async def test_a_worker_that_is_not_started_properly_ends() -> None:
             await child.say_bytes(data)
             return await child.end()
 
-    vacated, junk, nothing = await asyncio.gather(ended(pipe.pack(pipe.Vacate())), ended(b"\xff" * 64), ended(b""))
+    vacated, junk, nothing = await asyncio.gather(ended(pipe.pack(pipe.Vacate(), 1)), ended(b"\xff" * 64), ended(b""))
     assert (vacated[:2], junk[:2], nothing[:2]) == ((1, b""), (1, b""), (0, b""))
     assert "Vacate came before Start" in vacated[2]
     assert "pipe message" in junk[2]
@@ -238,7 +241,7 @@ async def test_junk_on_the_pipe_ends_a_worker_that_serves(model: tuple[Path, Mod
     async with worker() as child:
         await child.say(start(path, card))
         await child.hear()
-        await child.say_bytes(pipe.pack(pipe.Placed(next_address="")))
+        await child.say_bytes(pipe.pack(pipe.Placed(next_address=""), 2))
         code, output, log = await child.end()
     assert (code, output) == (1, b"")
     assert "Placed came from the daemon" in log

@@ -12,7 +12,7 @@ import signal
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psutil
 
@@ -22,6 +22,7 @@ from layerline.growth import GrowthDeadline
 from layerline.holding import Place
 from layerline.hosting.child import LastWords, kill, reaped, spawn
 from node import pipe
+from node.daemon.workers.commands import Commands
 from node.daemon.workers.process_state import look_at
 from node.daemon.workers.silence import BUSY_SILENCE_S, FROZEN_S, LOOK_INTERVAL_S, Silence
 from node.pipe import Alive, Failed, Placed, Progress, Refused, Start, Started, Vacate
@@ -68,8 +69,7 @@ class WorkerProcess:
         self._on_lost = on_lost
         self._words = LastWords(prefix=f"worker {process.pid}")
         self._stopping = False
-        self._answer: asyncio.Future[Any] | None = None
-        self._answers_to_skip = 0
+        self._commands = Commands()
         self._on_progress: OnProgress | None = None
         self._on_first_word: Callable[[], None] | None = None
         self._patience = patience
@@ -142,7 +142,7 @@ class WorkerProcess:
         """Takes the worker's place away; one that does not listen is ended."""
         try:
             async with asyncio.timeout(self._patience.write_s):
-                await self._write(Vacate())
+                await self._write(Vacate(), self._commands.next_number())
         except TimeoutError:
             kill(self._process)
 
@@ -167,26 +167,19 @@ class WorkerProcess:
         """Ends the worker at once; whoever waits for an answer of it is told `because`."""
         self._stopping = True
         self.lost = self.lost or because
-        if self._answer and not self._answer.done():
-            self._answer.set_exception(self.lost)
+        self._commands.fail(self.lost)
         kill(self._process)
 
     async def _ask(self, message: Start | Place, expected: type[Answer], deadline: asyncio.Timeout) -> Answer:
-        assert self._answer is None, "one command at a time"
         if self.lost:
             raise self.lost
-        answer = self._answer = asyncio.get_running_loop().create_future()
         try:
-            async with deadline:
-                await self._write(message)
-                reply = await answer
+            with self._commands.awaited() as (number, answer):
+                async with deadline:
+                    await self._write(message, number)
+                    reply = await answer
         except TimeoutError:
             raise self._stuck(message) from None
-        except asyncio.CancelledError:
-            self._answers_to_skip += answer.cancelled() or not answer.done()
-            raise
-        finally:
-            self._answer = None
         if isinstance(reply, Refused):
             raise reply.error(self._node, self._speaker())
         if not isinstance(reply, expected):
@@ -194,10 +187,10 @@ class WorkerProcess:
             raise self._failed(f"answered {type(message).__name__} with {type(reply).__name__}")
         return reply
 
-    async def _write(self, message: pipe.ToWorker) -> None:
+    async def _write(self, message: pipe.ToWorker, number: int) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):  # its death tells more, and follows
-            self._process.stdin.write(pipe.pack(message))
+            self._process.stdin.write(pipe.pack(message, number))
             await self._process.stdin.drain()
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
@@ -205,7 +198,7 @@ class WorkerProcess:
         try:
             while True:
                 length = pipe.length_of(await stream.readexactly(pipe.LENGTH_BYTES))
-                self._take(pipe.unpack(await stream.readexactly(length)))
+                self._take(*pipe.unpack(await stream.readexactly(length)))
         except asyncio.IncompleteReadError:
             if not await reaped(self._process, self._patience.end_s):
                 kill(self._process)
@@ -215,24 +208,21 @@ class WorkerProcess:
             log.exception("Worker %d is ended because of what it says.", self._process.pid)
             kill(self._process)
 
-    def _take(self, message: pipe.ToWorker | pipe.FromWorker) -> None:
+    def _take(self, command: int, message: pipe.ToWorker | pipe.FromWorker) -> None:
         if isinstance(message, Alive):
             self._silence.heard()
             on_first_word, self._on_first_word = self._on_first_word, None
             if on_first_word:
                 on_first_word()
-        elif isinstance(message, Progress):
-            if self._on_progress:
-                self._on_progress(message.done_bytes, message.total_bytes)
         elif isinstance(message, Failed):
             self.lost = self.lost or message.error(self._node, self._speaker())
             kill(self._process)
-        elif self._answers_to_skip and isinstance(message, Started | Placed | Refused):
-            self._answers_to_skip -= 1
-        elif self._answer and not self._answer.done():
-            self._answer.set_result(message)
-        else:
-            raise ValueError(f"{type(message).__name__}, which nobody has asked for")
+        elif not self._commands.is_awaited(command):  # whoever asked has stopped waiting
+            log.info("Worker %d said %s too late.", self._process.pid, type(message).__name__)
+        elif not isinstance(message, Progress):
+            self._commands.answer(message)
+        elif self._on_progress:
+            self._on_progress(message.done_bytes, message.total_bytes)
 
     async def _await_freezing(self) -> None:
         """Ends a worker that is frozen. Nothing is known of it once it has ended."""
@@ -253,8 +243,7 @@ class WorkerProcess:
         code = await self._process.wait()
         await asyncio.wait(streams, timeout=LAST_MESSAGES_DEADLINE_S)
         self.lost = self.lost or self._failed(_ending(code), self._words.last, _remedy(code, self._words.last))
-        if self._answer and not self._answer.done():
-            self._answer.set_exception(self.lost)
+        self._commands.fail(self.lost)
         if not self._stopping:
             log.error("%s", self.lost)
             self._on_lost(self.lost)

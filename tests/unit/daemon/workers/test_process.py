@@ -184,6 +184,26 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None
         assert await worker.place(other) == Placed(next_address="")
 
 
+@pytest.mark.parametrize("mode", ["forgets", "lags"])
+async def test_an_answer_is_matched_to_its_command(mode: str) -> None:
+    """Whether the answer to an earlier command never comes, or comes late and again, the next one has its own."""
+    async with running(mode) as (worker, _):
+        await worker.start(start(), ignore)
+        placing = asyncio.create_task(worker.place(place()))
+        await asyncio.wait({placing}, timeout=0 if mode == "forgets" else DEADLINE_S)
+        placing.cancel()
+        await asyncio.wait({placing})
+        other = Place(epoch=2, plan_key=b"k" * 16, stage_index=0, stage_count=1, next=None)
+        assert await worker.place(other) == Placed(next_address="")
+
+
+async def test_a_worker_that_answers_what_it_was_not_told_is_ended() -> None:
+    async with running("invents") as (worker, _):
+        await worker.start(start(), ignore)
+        with pytest.raises(StageFailedError, match="SIGKILL"):
+            await worker.place(place())
+
+
 async def test_a_stubborn_worker_is_ended_all_the_same() -> None:
     async with running("stubborn", patience=Patience(end_s=0.1, terminate_s=0.1)) as (worker, _):
         await worker.start(start(), ignore)
