@@ -43,6 +43,21 @@ def test_only_the_transport_opens_channels_and_ports() -> None:
     assert where == {"layerline/rpc/transport.py"}
 
 
+def test_tokenizers_and_templates_never_run_on_the_coordinators_event_loop() -> None:
+    """The libraries that hold the interpreter are reached from the program of the text child alone."""
+    grimp = pytest.importorskip("grimp", reason="import-linter is not installed")
+    graph = grimp.build_graph(
+        "coordinator", "layerline", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
+    )
+    child = {"coordinator.text.child", "coordinator.text.template"}
+    for parent, kept in (("coordinator.catalogue", "layerline.models.card_cache"),):
+        graph.remove_import(importer=parent, imported=kept)  # it reads cards there; a child makes them
+    modules = {module for module in graph.modules if module.startswith("coordinator")} - child
+    for library in ("tokenizers", "jinja2"):
+        assert {module for module in modules if graph.chain_exists(importer=module, imported=library)} == set()
+        assert graph.chain_exists(importer="coordinator.text.child", imported=library)
+
+
 def _fault(path: Path) -> str:
     """What is wrong with a file; empty if nothing is."""
     text = path.read_text()

@@ -42,6 +42,7 @@ def answer(prompt: Tokens[int], tokens: int, stop_ids: frozenset[int] = frozense
 class PagedPipeline:
     """Steps in, results out, in order. Rows are computed as steps enter, as stage 0 does.
 
+    What a row has read must still be there once all rows of its step are written, as a stage writes them all first.
     `reach_tokens` is the window of its layers, at least 2 as a row's state comes from the one before; 0 for none.
     """
 
@@ -51,6 +52,7 @@ class PagedPipeline:
         self._reach_tokens = reach_tokens
         self._slots: dict[int, tuple[int, int, int]] = {}  # slot -> position, token, state after it
         self._results: deque[StepResult] = deque()
+        self._read_before: list[tuple[list[int], int, int]] = []  # by the rows of one step: slots, position, state
 
     @property
     def in_flight(self) -> int:
@@ -61,11 +63,14 @@ class PagedPipeline:
         """Computes a step."""
         rows = list(step.token_ids)
         sampled = []
+        self._read_before.clear()
         for span in step.spans:
             state = self._write(span, [rows.pop(0) for _ in range(span.count)])
             if span.sampling is not None:
                 sampled.append(SampledToken(sequence=span.sequence, position=span.end, token_id=state % VOCABULARY))
         assert not rows
+        for slots, first_position, state in self._read_before:
+            assert self._read(slots, first_position) == state, "a row of this step is written to what another reads"
         timings = tuple(StageTiming(stage_index=stage, compute_us=100 + 10 * len(step.token_ids)) for stage in range(2))
         result = StepResult(epoch=1, step=step.number, sampled=tuple(sampled), timings=timings)
         self._results.append(result)
@@ -87,7 +92,9 @@ class PagedPipeline:
         assert skipped <= first_read < skipped + 2 * self._page_tokens, "pages are not those from the first row read"
         assert skipped + len(slots) - self._page_tokens < end <= skipped + len(slots), "nor those up to the last row"
         assert len(set(slots)) == len(slots), "a page is named twice for one sequence"
-        state = self._read(slots[first_read - skipped : span.start - skipped], first_read)
+        read = slots[first_read - skipped : span.start - skipped]
+        state = self._read(read, first_read)
+        self._read_before.append((read, first_read, state))
         for position, token in enumerate(tokens, span.start):
             state = _after(state, token)
             self._slots[slots[position - skipped]] = (position, token, state)
