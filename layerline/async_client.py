@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 import grpc
 import grpc.aio
@@ -30,37 +29,22 @@ Item = TypeVar("Item")
 End = TypeVar("End")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Connection:
-    channel: grpc.aio.Channel
-    stub: Any
-    address: str
-    facts: CoordinatorFacts
-
-
-class AsyncStream(Generic[Item, End]):
+class AsyncStream(calls.StreamEnd[Item, End]):
     """Items as they are made. `finished` is set at the end; with `n` answers, items of all come as they are made.
 
     Leaving early, by `break`, `close`, cancellation or the end of an `async with`, cancels the request on
     every node. The request is made when the first item is asked for.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[_Connection]], call: calls.StreamCall[Item, End]) -> None:
+    def __init__(
+        self, connect: Callable[[], Awaitable[calls.Connection[grpc.aio.Channel]]], call: calls.StreamCall[Item, End]
+    ) -> None:
         self._closed = False
         self._opened: Any = None
         self._connect = connect
         self._call = call
+        self._reader = call.reader
         self._address = ""
-
-    @property
-    def finished(self) -> End | None:
-        """How the stream ended, of several answers the first; None while it has not."""
-        return calls.first(self._call.reader.all_finished)
-
-    @property
-    def all_finished(self) -> tuple[End, ...]:
-        """How each answer of the stream ended, in order; empty while one has not."""
-        return self._call.reader.all_finished
 
     def __aiter__(self) -> AsyncStream[Item, End]:
         return self
@@ -68,7 +52,7 @@ class AsyncStream(Generic[Item, End]):
     async def __anext__(self) -> Item:
         """The next item; raises the LayerlineError that ended the stream."""
         while True:
-            item = self._call.reader.read(await self._next_message())
+            item = self._reader.read(await self._next_message())
             if item is not None:
                 return item
 
@@ -87,7 +71,7 @@ class AsyncStream(Generic[Item, End]):
             self.close()
             raise
         if message is grpc.aio.EOF:
-            calls.require_finished(self._call.reader, calls.peer_at(self._address))
+            calls.require_finished(self._reader, calls.peer_at(self._address))
             raise StopAsyncIteration
         return message
 
@@ -123,7 +107,7 @@ class AsyncClient:
         self._addresses = calls.checked_addresses(address)
         self._transport = Transport()
         self._lock = asyncio.Lock()
-        self._connection: _Connection | None = None
+        self._connection: calls.Connection[grpc.aio.Channel] | None = None
         self._closed = False
 
     @overload
@@ -230,7 +214,7 @@ class AsyncClient:
             raise calls.failure_of(failure, connection.address) from failure
         return call.read(reply)
 
-    async def _connected(self) -> _Connection:
+    async def _connected(self) -> calls.Connection[grpc.aio.Channel]:
         calls.require_open(self._closed)
         async with self._lock:
             if self._connection is None:
@@ -251,7 +235,7 @@ async def _find_addresses() -> tuple[str, ...]:
     return (await find_coordinator(calls.SEARCH_TIMEOUT_S)).addresses
 
 
-async def _connect(transport: Transport, addresses: Sequence[str]) -> _Connection:
+async def _connect(transport: Transport, addresses: Sequence[str]) -> calls.Connection[grpc.aio.Channel]:
     """A connection to the first address that answers, tried one after the other until the deadline."""
     clock = asyncio.get_running_loop().time
     deadline_s = clock() + calls.CONNECT_TIMEOUT_S
@@ -269,13 +253,11 @@ async def _connect(transport: Transport, addresses: Sequence[str]) -> _Connectio
     raise calls.unreachable(silences)
 
 
-async def _greet(channel: grpc.aio.Channel, address: str, timeout_s: float) -> _Connection:
+async def _greet(channel: grpc.aio.Channel, address: str, timeout_s: float) -> calls.Connection[grpc.aio.Channel]:
     stub: Any = coordinator_pb2_grpc.CoordinatorStub(channel)
     call = calls.describe()
     try:
         reply = await stub.Describe(call.message, timeout=timeout_s)
     except grpc.RpcError as failure:
         raise calls.greeting_failure(failure, address) from failure
-    facts = call.read(reply)
-    calls.require_wire_version(facts, address)
-    return _Connection(channel=channel, stub=stub, address=address, facts=facts)
+    return calls.connection(channel, stub, address, reply)

@@ -1,4 +1,4 @@
-"""What both clients share: calls with their deadlines, readers of replies, and what a failure means.
+"""What both clients share: calls with their deadlines, readers of replies, connections, and what a failure means.
 
 Knows the messages, and nothing of how a call is made: `layerline.client` makes them on a blocking channel,
 `layerline.async_client` on an event loop.
@@ -47,6 +47,17 @@ Item = TypeVar("Item")
 End = TypeVar("End")
 Item_co = TypeVar("Item_co", covariant=True)
 End_co = TypeVar("End_co", covariant=True)
+Channel = TypeVar("Channel")  # grpc.Channel or grpc.aio.Channel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connection(Generic[Channel]):
+    """A channel to the coordinator at `address`, which has said who it is; `stub` calls it."""
+
+    channel: Channel
+    stub: Any
+    address: str
+    facts: CoordinatorFacts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +91,22 @@ class StreamCall(Generic[Item, End]):
     method: str
     message: WireMessage
     reader: Reader[Item, End]
+
+
+class StreamEnd(Generic[Item, End]):
+    """What either kind of stream says of its end, which its `_reader` has read."""
+
+    _reader: Reader[Item, End]
+
+    @property
+    def finished(self) -> End | None:
+        """How the stream ended, of several answers the first; None while it has not."""
+        return self.all_finished[0] if self.all_finished else None
+
+    @property
+    def all_finished(self) -> tuple[End, ...]:
+        """How each answer of the stream ended, in order; empty while one has not."""
+        return self._reader.all_finished
 
 
 class AnswerReader:
@@ -166,11 +193,6 @@ def generate(request: GenerateRequest) -> StreamCall[Piece, Finished]:
     return StreamCall(method="Generate", message=message, reader=AnswerReader(request.n))
 
 
-def first(all_finished: Sequence[End]) -> End | None:
-    """What the first answer of a stream ended with; None before the stream has."""
-    return all_finished[0] if all_finished else None
-
-
 def completion(pieces: Iterable[Piece], all_finished: Sequence[Finished]) -> Completion:
     """The whole answer, or answers, once their stream has ended."""
     assert all_finished, "a stream ends with what finished it, or with an error"
@@ -215,14 +237,16 @@ def peer_at(address: str) -> str:
     return "The coordinator of this process" if address.startswith("unix:") else f"The coordinator at {address}"
 
 
-def require_wire_version(facts: CoordinatorFacts, address: str) -> None:
-    """Refuses a coordinator that speaks another wire version."""
+def connection(channel: Channel, stub: Any, address: str, greeting: WireMessage) -> Connection[Channel]:
+    """The connection to a coordinator that answered `describe` so; refuses one that speaks another wire version."""
+    facts = describe().read(greeting)
     if facts.wire_version != WIRE_VERSION:
         raise WireVersionError(
             f"{peer_at(address)} speaks wire version {facts.wire_version} (layerline {facts.version}),"
             f" and this process speaks {WIRE_VERSION}.",
             remedy="Install the same version of layerline on both.",
         )
+    return Connection(channel=channel, stub=stub, address=address, facts=facts)
 
 
 def require_open(closed: bool) -> None:

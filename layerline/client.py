@@ -10,9 +10,8 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 import grpc
 
@@ -31,7 +30,7 @@ Item = TypeVar("Item")
 End = TypeVar("End")
 
 
-class Stream(Generic[Item, End]):
+class Stream(calls.StreamEnd[Item, End]):
     """Items as they are made. `finished` is set at the end; with `n` answers, items of all come as they are made.
 
     Leaving early, by `break`, `close` or the end of a `with`, cancels the request on every node.
@@ -42,16 +41,6 @@ class Stream(Generic[Item, End]):
         self._reader = reader
         self._address = address
         self._closed = False
-
-    @property
-    def finished(self) -> End | None:
-        """How the stream ended, of several answers the first; None while it has not."""
-        return calls.first(self._reader.all_finished)
-
-    @property
-    def all_finished(self) -> tuple[End, ...]:
-        """How each answer of the stream ended, in order; empty while one has not."""
-        return self._reader.all_finished
 
     def __iter__(self) -> Stream[Item, End]:
         return self
@@ -89,14 +78,6 @@ class Stream(Generic[Item, End]):
         self.close()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Connection:
-    channel: grpc.Channel
-    stub: Any
-    address: str
-    facts: CoordinatorFacts
-
-
 class Client:
     """Speaks with a coordinator: the one at `address` ("host:port"), or the one that mDNS finds.
 
@@ -108,7 +89,7 @@ class Client:
         self._addresses = calls.checked_addresses(address)
         self._transport = Transport()
         self._lock = threading.Lock()
-        self._connection: _Connection | None = None
+        self._connection: calls.Connection[grpc.Channel] | None = None
         self._closed = False
 
     @overload
@@ -221,7 +202,7 @@ class Client:
         opened = getattr(connection.stub, call.method)(call.message)
         return Stream(opened, call.reader, connection.address)
 
-    def _connected(self) -> _Connection:
+    def _connected(self) -> calls.Connection[grpc.Channel]:
         with self._lock:
             calls.require_open(self._closed)
             if self._connection is None:
@@ -238,7 +219,7 @@ def _find_addresses() -> tuple[str, ...]:
         return thread.submit(asyncio.run, find_coordinator(calls.SEARCH_TIMEOUT_S)).result().addresses
 
 
-def _connect(transport: Transport, addresses: Sequence[str]) -> _Connection:
+def _connect(transport: Transport, addresses: Sequence[str]) -> calls.Connection[grpc.Channel]:
     """A connection to the first address that answers, tried one after the other until the deadline."""
     deadline_s = time.monotonic() + calls.CONNECT_TIMEOUT_S
     silences: list[NoCoordinatorError] = []
@@ -255,13 +236,11 @@ def _connect(transport: Transport, addresses: Sequence[str]) -> _Connection:
     raise calls.unreachable(silences)
 
 
-def _greet(channel: grpc.Channel, address: str, timeout_s: float) -> _Connection:
+def _greet(channel: grpc.Channel, address: str, timeout_s: float) -> calls.Connection[grpc.Channel]:
     stub: Any = coordinator_pb2_grpc.CoordinatorStub(channel)
     call = calls.describe()
     try:
         reply = stub.Describe(call.message, timeout=timeout_s)
     except grpc.RpcError as failure:
         raise calls.greeting_failure(failure, address) from failure
-    facts = call.read(reply)
-    calls.require_wire_version(facts, address)
-    return _Connection(channel=channel, stub=stub, address=address, facts=facts)
+    return calls.connection(channel, stub, address, reply)
