@@ -20,6 +20,8 @@ from tests.fakes.logits import assert_close
 from tests.fakes.model_files import stored_name
 from tests.fakes.tiny_models import Rows, StoredModel, chunks, logits_of, reference_greedy, reference_logits
 
+SLOW = pytest.mark.slow
+
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 QWEN = "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf"
 # The capital of Germany, as SmolLM2's own template asks for it: at each token the next best is 0.66 behind or more.
@@ -123,7 +125,7 @@ def test_qwen_answers_as_known(dtype: str, tokens: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts resident memory as Linux does")
-@pytest.mark.parametrize(("first_layer", "last_layer"), [(0, 14), (10, 19)])
+@pytest.mark.parametrize(("first_layer", "last_layer"), [pytest.param(0, 14, marks=SLOW), (10, 19)])
 def test_a_stage_takes_the_memory_of_its_weights(
     smollm2: StoredModel, tmp_path: Path, first_layer: int, last_layer: int
 ) -> None:

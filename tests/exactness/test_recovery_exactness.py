@@ -32,6 +32,8 @@ from tests.fakes.memory_ring import memory_ring, route
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
 
+SLOW = pytest.mark.slow
+
 DEADLINE_S = 60.0
 TOKENS = 14
 PROMPTS = [tuple(3 + (7 * n + 11 * i) % 250 for i in range(2 + 9 * n)) for n in range(6)]
@@ -112,7 +114,7 @@ def test_answers_without_a_loss_are_those_of_transformers(
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
-@pytest.mark.parametrize("lost_at", [1, 4, 14])
+@pytest.mark.parametrize("lost_at", [pytest.param(1, marks=SLOW), 4, pytest.param(14, marks=SLOW)])
 @pytest.mark.parametrize(("stages", "lost_stage"), [(2, 0), (2, 1), (3, 1)])
 async def test_a_loss_at_any_step_changes_nothing(
     model: StoredModel, expected: dict[str, list[Completion]], stages: int, lost_stage: int, lost_at: int, kind: str
@@ -152,7 +154,7 @@ async def test_forks_outlive_a_loss_too(model: StoredModel) -> None:
     assert pipelines.opened == 2
 
 
-@pytest.mark.parametrize("lost_at", [3, 9, 15])
+@pytest.mark.parametrize("lost_at", [pytest.param(3, marks=SLOW), pytest.param(9, marks=SLOW), 15])
 async def test_stop_strings_and_half_characters_outlive_a_loss(
     model: StoredModel, expected: dict[str, list[Completion]], lost_at: int
 ) -> None:

@@ -11,6 +11,9 @@ from tests.fakes.crowd import Crowd
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
 
+SLOW = pytest.mark.slow
+MORE_CROWDS = [(14, 0), (24, 0), (24, 1)]
+
 CONTEXT_TOKENS = 48
 REQUESTS = 16
 STEM = [3 + (11 * place) % 250 for place in range(30)]
@@ -32,8 +35,10 @@ def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Alone(tmp_path_factory.mktemp("model"), MODELS[request.param])
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("pages", [14, 24])
+@pytest.mark.parametrize(
+    ("pages", "seed"),
+    [(14, 1), pytest.param(14, 0, marks=SLOW), pytest.param(24, 0, marks=SLOW), pytest.param(24, 1, marks=SLOW)],
+)
 def test_a_crowd_with_prefixes_in_common_gets_what_each_gets_alone(alone: Alone, pages: int, seed: int) -> None:
     """One sequence alone takes up to 12 pages."""
     luck = random.Random(1000 * pages + seed)

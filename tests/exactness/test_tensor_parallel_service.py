@@ -29,6 +29,8 @@ from tests.fakes.tiny_models import (
     reference_logits,
 )
 
+SLOW = pytest.mark.slow
+
 CONTEXT_TOKENS = 40
 STEM = [3 + (11 * place) % 250 for place in range(24)]
 PROMPTS = [STEM[: n + 1] + [5 + (7 * own + 13 * n) % 250 for own in range(n % 5)] for n in range(0, 24, 3)]
@@ -42,7 +44,7 @@ def nine(tmp_path_factory: pytest.TempPathFactory) -> StoredModel:
     return StoredModel.written(tmp_path_factory.mktemp("nine"), NINE)
 
 
-@pytest.mark.parametrize("degrees", [(2,), (3, 2), (1, 2)], ids=str)
+@pytest.mark.parametrize("degrees", [(2,), pytest.param((3, 2), marks=SLOW), pytest.param((1, 2), marks=SLOW)], ids=str)
 def test_a_crowd_gets_what_each_gets_alone(nine: StoredModel, degrees: tuple[int, ...]) -> None:
     """Batches, chunks, shared prefixes and preemption, whatever chance says; one sequence takes up to 10 pages."""
     reference = nine.reference()

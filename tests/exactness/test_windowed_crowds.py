@@ -12,6 +12,8 @@ from tests.fakes.crowd import Crowd
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
 
+SLOW = pytest.mark.slow
+
 WINDOW = 10
 CONTEXT_TOKENS = 80
 RING = 14  # pages of a sequence, with the most rows that a step of a crowd may have; the whole context would take 20
@@ -44,7 +46,7 @@ def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Alone(tmp_path_factory.mktemp("model"), request.param)
 
 
-@pytest.mark.parametrize(("pages", "seed"), [(RING, 4), (2 * RING, 0)])
+@pytest.mark.parametrize(("pages", "seed"), [(RING, 4), pytest.param(2 * RING, 0, marks=SLOW)])
 def test_a_crowd_with_prefixes_in_common_gets_what_each_gets_alone(alone: Alone, pages: int, seed: int) -> None:
     luck = random.Random(100 * pages + seed)
     crowd = alone.crowd(2, luck, pages)

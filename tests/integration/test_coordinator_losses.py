@@ -26,10 +26,13 @@ from tests.fakes.coordinators import answer, coordinator_of, prepared, split
 from tests.fakes.losses import LONG, dies, seat_of, swallow, works_without
 from tests.fakes.node_service import nodes_of
 
+SLOW = pytest.mark.slow
+EACH_PLACE = pytest.mark.parametrize("place", [pytest.param(0, marks=SLOW), 1, pytest.param(2, marks=SLOW)])
+
 pytestmark = pytest.mark.usefixtures("nothing_left_over")
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@EACH_PLACE
 async def test_a_node_that_is_lost_while_nothing_is_asked(card: ModelCard, place: int) -> None:
     async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
         await prepared(coordinator, split("a", "b", "c"))
@@ -42,7 +45,7 @@ async def test_a_node_that_is_lost_while_nothing_is_asked(card: ModelCard, place
         await works_without(lost, coordinator, *(node.name for node in nodes if node is not lost))
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@EACH_PLACE
 async def test_a_node_that_is_lost_in_mid_answer_and_that_no_plan_can_do_without(card: ModelCard, place: int) -> None:
     async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
         await prepared(coordinator, split("a", "b", "c"))
@@ -65,7 +68,7 @@ async def test_a_node_that_is_lost_in_mid_answer_and_that_no_plan_can_do_without
         await works_without(lost, coordinator, *(node.name for node in nodes if node is not lost))
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@EACH_PLACE
 async def test_a_stage_that_fails_at_every_prompt_ends_the_answer_after_some_tries(card: ModelCard, place: int) -> None:
     async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
         await prepared(coordinator, split("a", "b", "c"))

@@ -28,10 +28,12 @@ from tests.fakes.coordinators import answer, coordinator_of, events_of, prepared
 from tests.fakes.losses import Loss, dies, for_ever, loses_worker, works_without
 from tests.fakes.node_service import nodes_of
 
+SLOW = pytest.mark.slow
+
 pytestmark = pytest.mark.usefixtures("nothing_left_over")
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", [pytest.param(0, marks=SLOW), 1, pytest.param(2, marks=SLOW)])
 async def test_a_node_that_dies_before_it_is_held(card: ModelCard, place: int) -> None:
     async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
         lost = nodes[place]
@@ -67,7 +69,7 @@ async def test_a_node_that_began_to_drain(card: ModelCard) -> None:
         await works_without(b, coordinator, "a", "c")
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, pytest.param(1, marks=SLOW), 2])
 @pytest.mark.parametrize("point", ["load", "bind"])
 async def test_a_node_that_dies_in_the_middle(card: ModelCard, point: str, place: int) -> None:
     async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:

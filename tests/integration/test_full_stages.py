@@ -22,6 +22,8 @@ from tests.fakes.memory_ring import route
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel
 
+SLOW = pytest.mark.slow
+
 STREAMS = 64
 CONTEXT_TOKENS = 128
 STEM = [3 + (11 * place) % 250 for place in range(40)]
@@ -37,7 +39,7 @@ def requests(luck: random.Random) -> list[tuple[list[int], int]]:
     return prompts
 
 
-@pytest.mark.parametrize(("family", "pages"), [("llama", 400), ("qwen2", 90)])
+@pytest.mark.parametrize(("family", "pages"), [pytest.param("llama", 400, marks=SLOW), ("qwen2", 90)])
 async def test_each_of_many_mixed_answers_is_that_of_the_request_alone(tmp_path: Path, family: str, pages: int) -> None:
     """Of 400 pages all have some at once; for 90 they have to wait for each other."""
     model = StoredModel.written(tmp_path, TinyModel(family=family, layers=4))

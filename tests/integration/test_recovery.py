@@ -33,6 +33,8 @@ from tests.fakes.losses import comes_to, epoch_of, for_ever, seat_of, swallow
 from tests.fakes.model_files import TinyModel
 from tests.fakes.node_service import MODEL, FakeNode, nodes_of, tiny_card
 
+SLOW = pytest.mark.slow
+
 pytestmark = pytest.mark.usefixtures("nothing_left_over")
 
 POISON = 255
@@ -78,7 +80,7 @@ async def joined_of(coordinator: Coordinator, request: GenerateRequest) -> Compl
 # --- answers go on
 
 
-@pytest.mark.parametrize("step", [1, 2, 5])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=SLOW), 2, pytest.param(5, marks=SLOW)])
 @pytest.mark.parametrize("place", [0, 1, 2])
 async def test_answers_outlive_the_worker_of_any_stage(card: ModelCard, place: int, step: int) -> None:
     async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
@@ -177,7 +179,7 @@ async def test_losses_one_after_the_other(card: ModelCard, place: int) -> None:
         assert one.finished.losses >= 4
 
 
-@pytest.mark.parametrize("point", ["card", "load", "loaded", "bind"])
+@pytest.mark.parametrize("point", ["card", "bind", *(pytest.param(point, marks=SLOW) for point in ("load", "loaded"))])
 async def test_a_loss_on_the_way_back(card: ModelCard, point: str) -> None:
     """The worker of a is lost, and on the way back b, or its worker, goes too; c can take over."""
     async with nodes_of(card, "a", "b", "c", mib=33.7) as nodes, coordinator_of(nodes) as coordinator:
