@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
+
+from layerline.errors import LayerlineError, first_of, without_trace
 
 Done = TypeVar("Done")
 
 
 async def all_of(parts: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]:
     """All results, in order. The first error ends the other parts and is raised as it is, not in a group."""
+    failure: BaseException | None = None
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(part) for part in parts]
     except BaseExceptionGroup as failures:  # a library's panic is no Exception
-        raise failures.exceptions[0] from None
+        failure = first_of(failures)
+    if failure:  # raised here and not there, so that it does not have its group for a context
+        raise failure
     return [task.result() for task in tasks]
 
 
@@ -36,7 +42,9 @@ async def outlasted(task: asyncio.Task[Any]) -> None:
             await asyncio.wait((task,))
         except asyncio.CancelledError as error:
             cancelled = error
-    if not task.cancelled():
-        task.exception()  # whoever wants it asks for it; nobody need be told that it was not fetched
+    with contextlib.suppress(asyncio.CancelledError):  # which a cancelled task keeps until asked
+        failure = task.exception()  # whoever wants it asks for it; nobody need be told that it was not fetched
+        if isinstance(failure, LayerlineError):
+            without_trace(failure)
     if cancelled:
         raise cancelled

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
+from coordinator.concurrency import ended
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, Event, Failed, Token
@@ -102,17 +103,23 @@ class Engine:
 
     async def drive(self, ring: Ring) -> None:
         """Works until cancelled; raises what breaks the ring, as a LayerlineError whatever it was."""
+        # Not a task group, of which the frame would keep what failed, and with it the links, until a collection.
+        tasks: list[asyncio.Task[None]] = []
         try:
-            async with asyncio.timeout(None) as deadline, asyncio.TaskGroup() as group:
-                group.create_task(self._send_steps(ring, deadline))
-                group.create_task(self._take_results(ring, deadline))
-        except BaseExceptionGroup as failures:
-            raise _typed(failures.exceptions[0]) from None
+            async with asyncio.timeout(None) as deadline:
+                tasks += [asyncio.create_task(work(ring, deadline)) for work in (self._send_steps, self._take_results)]
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             nodes = ", ".join(ring.nodes)
             message = f"A step did not come back within {self._step_deadline_s:.0f} s from the nodes {nodes}."
             remedy = "Look at their logs and restart the one that hangs."
             raise DeadlineError(message, remedy=remedy) from None
+        finally:
+            while tasks:  # this frame lets go of them, as they have it by the deadline
+                await ended(tasks.pop())
+        for task in done:
+            if failure := task.exception():
+                raise _typed(failure)
 
     def lose(self) -> None:
         """The pipeline is lost; the answers wait for the next one."""

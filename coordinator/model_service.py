@@ -33,6 +33,7 @@ from layerline.errors import (
     OverloadedError,
     PromptTooLongError,
     typed,
+    without_trace,
 )
 from layerline.holding import HoldHello
 from layerline.models.card import ModelCard
@@ -202,7 +203,7 @@ class ModelService:
                 deadline.reschedule(None)
                 return await self._broken(ring, verdict, deadline)
         except LayerlineError as error:
-            return error
+            return without_trace(error)
 
     async def _broken(self, ring: Ring, verdict: Verdict, deadline: asyncio.Timeout) -> LayerlineError:
         """Answers over `ring` until it breaks, and returns why it did."""
@@ -247,7 +248,7 @@ class ModelService:
             try:
                 return await self._maker.plan_again(self.wanted, lost, untold, keep=decision.attempt == 1)
             except LayerlineError as failure:
-                error = failure
+                error = without_trace(failure)
 
     def _leave(self, error: LayerlineError) -> None:
         if self.state in ("leaving", "absent"):

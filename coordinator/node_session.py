@@ -25,6 +25,7 @@ from layerline.errors import (
     ProtocolError,
     blamed_on,
     typed,
+    without_trace,
 )
 from layerline.growth import GrowthDeadline
 from layerline.holding import (
@@ -136,6 +137,11 @@ class NodeSession:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             raise await self._failure() from None
 
+    def close(self) -> None:
+        """Lets go of what the error that ended it had seen."""
+        if self._lost:
+            without_trace(self._lost)
+
     async def attend(self) -> None:
         """Reads events and keeps the hold alive until it breaks; then everybody who waits is told why."""
         heart = asyncio.create_task(self._beat())
@@ -229,6 +235,7 @@ async def hold(transport: Transport, node: Peer, *, hello: HoldHello, on_lost: O
                 yield session
             finally:
                 await ended(attending)
+                session.close()
         finally:
             call.cancel()
 

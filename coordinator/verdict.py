@@ -23,6 +23,7 @@ from layerline.errors import (
     NodeLostError,
     PlanError,
     StageFailedError,
+    without_trace,
 )
 
 OWN_WORDS = (StageFailedError, NodeDrainingError, NodeHeldError, ModelError, PlanError, InternalError)
@@ -92,7 +93,7 @@ class Verdict:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._sooner.wait()
-        return most_telling(self._words)
+        return most_telling([without_trace(word) for word in self._words])
 
 
 def most_telling(words: Iterable[LayerlineError]) -> LayerlineError:

@@ -224,6 +224,27 @@ def typed(failure: BaseException) -> LayerlineError:
     return InternalError(f"Internal error: {failure!r}.", remedy="This is a bug; please report it with the log.")
 
 
+def without_trace(error: LayerlineError) -> LayerlineError:
+    """`error`, to be kept for a while: with its words, but not with where it was raised.
+
+    A traceback keeps all that its frames had, connections too, and an error that one of these has keeps them for ever.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
+
+
+def first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first failure of a task group.
+
+    The frame of the task group keeps itself and all that failed, so these let go of where they were raised.
+    """
+    failures.__traceback__ = None
+    for failure in failures.exceptions:
+        if isinstance(failure, LayerlineError):  # of anything else, which is a bug, it must be told
+            without_trace(failure)
+    return failures.exceptions[0]
+
+
 def error_from_code(
     code: str, message: str, *, node: str = "", remedy: str = "", retry_after_s: int = 0
 ) -> LayerlineError:

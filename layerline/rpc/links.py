@@ -23,6 +23,7 @@ from layerline.errors import (
     NodeUnreachableError,
     ProtocolError,
     typed,
+    without_trace,
 )
 from layerline.frames import Frame, Hello, StepResult
 from layerline.interfaces import scoped_here
@@ -82,9 +83,11 @@ class FrameSender:
 
     async def send(self, item: Frame) -> None:
         """Hands a frame to the stage; waits while the stage is behind."""
-        assert self._watcher is not None
-        if self._watcher.done():
-            raise self._watcher.result()
+        watcher = self._watcher
+        if watcher is None:
+            raise NodeLostError(f"The link to node {self.node} is closed.", node=self.node)
+        if watcher.done():
+            raise watcher.result()
         message = frame_to_message(item)
         if message.ByteSize() > MAX_MESSAGE_BYTES:
             raise ProtocolError(f"A frame of {message.ByteSize()} bytes is too large to send.", node=self.node)
@@ -95,12 +98,13 @@ class FrameSender:
             text = f"Node {self.node} took no frame for {SEND_DEADLINE_S:.0f} s."
             raise DeadlineError(text, node=self.node, remedy="Check that the machine is not overloaded.") from None
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            raise await asyncio.shield(self._watcher) from None
+            raise await asyncio.shield(watcher) from None
 
     async def close(self) -> None:
         """Ends the link; the stage sees it end at once."""
-        if self._watcher:
-            self._watcher.cancel()
+        watcher, self._watcher = self._watcher, None  # which keeps what it has seen, and so this
+        if watcher and not watcher.cancel() and not watcher.cancelled():
+            without_trace(watcher.result())
         self._call.cancel()
         await self._channel.close()
 

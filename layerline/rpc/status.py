@@ -175,7 +175,7 @@ def _error_from(failure: BaseException) -> LayerlineError:
         return errors.ProtocolError(f"A message came that is none of the protocol's: {failure}.")
     if not isinstance(failure, LayerlineError):
         log.error("A handler failed.", exc_info=failure)
-    return errors.typed(failure)
+    return errors.without_trace(errors.typed(failure))
 
 
 def _message(request: Request) -> Request:

@@ -10,7 +10,7 @@ import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 
-from layerline.errors import LayerlineError, StageFailedError
+from layerline.errors import LayerlineError, StageFailedError, first_of
 from layerline.holding import Place
 from layerline.hosting.child import compute_environment
 from node.daemon.workers.process import PATIENCE, OnLost, OnProgress, Patience, WorkerProcess
@@ -89,7 +89,7 @@ class WorkerGroup:
                     for seat, worker in self._ranks
                 ]
         except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+            raise first_of(failures) from None
         parts = [task.result() for task in started]
         return Started(
             port=parts[0].port,
