@@ -14,7 +14,7 @@ from tests.fakes.tiny_models import Rows, StoredModel, chunks, logits_of, refere
 TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 260, 40)]
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LINEAR = {"rope_type": "linear", "factor": 4.0}
-QWEN2 = {"use_sliding_window": True, "sliding_window": 7}
+QWEN2: dict[str, object] = {"use_sliding_window": True, "sliding_window": 7}
 CONFIGS: dict[str, tuple[str, dict[str, object]]] = {
     "rope_scaling goes before rope_parameters": (
         "llama",

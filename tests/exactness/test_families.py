@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,10 @@ from tests.fakes.tiny_models import (
 
 TOKENS = [int(token) for token in np.random.default_rng(21).integers(3, 260, 44)]
 PROMPT = TOKENS[:13]
-SHAPES = {"tied": {"head_dim": 24}, "untied": {"tied_output": False, "heads": 6, "kv_heads": 3, "hidden": 48}}
+SHAPES: dict[str, dict[str, Any]] = {
+    "tied": {"head_dim": 24},
+    "untied": {"tied_output": False, "heads": 6, "kv_heads": 3, "hidden": 48},
+}
 
 
 class Case:

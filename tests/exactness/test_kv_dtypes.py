@@ -62,7 +62,8 @@ def test_greedy_answers_do_not_depend_on_stages_chunks_or_company(model: StoredM
 def greedy_beside_another(chain: StageChain, chunk_tokens: int, count: int) -> list[int]:
     """The answer to PROMPT on scattered pages, while another sequence goes on in each step."""
     own, others = pages_of([9, 4, 13, 2, 7, 1, 12]), pages_of([30, 20, 40, 21, 22, 41])
-    waiting, tokens, start, step = list(chunks(PROMPT, chunk_tokens)), [], 0, 0
+    tokens: list[int] = []
+    waiting, start, step = list(chunks(PROMPT, chunk_tokens)), 0, 0
     while len(tokens) < count:
         start, ids = waiting.pop(0) if waiting else (len(PROMPT) + len(tokens) - 1, tokens[-1:])
         company = Rows(token_ids=[TOKENS[step]], start=step, pages=others, sequence=2)

@@ -64,14 +64,12 @@ def test_forks_of_one_prompt_and_the_next_turn_get_what_each_gets_alone(alone: A
     crowd = Crowd(alone.model.chain(2), random.Random(5), pages=64, context_tokens=CONTEXT_TOKENS)
     for sequence in range(4):
         crowd.ask(sequence, PROMPTS[-1], 6)
-    while not crowd.scheduler.idle:
-        crowd.move()
+    crowd.drain()
     answer = alone.answers[-1]
     assert crowd.answers == dict.fromkeys(range(4), answer[:6])
     before = crowd.scheduler.figures()
     crowd.ask(9, PROMPTS[-1] + answer[:6], 3)
-    while not crowd.scheduler.idle:
-        crowd.move()
+    crowd.drain()
     after = crowd.scheduler.figures()
     assert crowd.answers[9] == answer[6:9]
     assert before.hit_tokens == 3 * ((len(PROMPTS[-1]) - 1) // PAGE_TOKENS) * PAGE_TOKENS

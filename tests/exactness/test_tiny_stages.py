@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from layerline.frames import PageRun, Sampling
+from layerline.frames import Frame, PageRun, Sampling
 from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.tiny_models import (
@@ -37,7 +38,7 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 32,
 }
 LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
-WIDE = {"layers": 12, "hidden": 72, "heads": 9, "kv_heads": 3, "head_dim": 12}
+WIDE: dict[str, Any] = {"layers": 12, "hidden": 72, "heads": 9, "kv_heads": 3, "head_dim": 12}
 MODELS = {
     "llama": (TinyModel(layers=12), {}),
     "llama untied, 9 heads of 3, wider than hidden": (TinyModel(**WIDE, tied_output=False), {}),
@@ -100,7 +101,8 @@ def test_sequences_in_one_batch_on_scattered_pages(case: Case, seed: int) -> Non
     random = np.random.default_rng(seed)
     chain = case.model.chain(2)
     free_pages = [int(page) for page in random.permutation(64)]
-    done, pages = [0] * 4, [[] for _ in range(4)]
+    done = [0] * 4
+    pages: list[list[int]] = [[] for _ in range(4)]
     while any(count < len(TOKENS) for count in done):
         rows = []
         for sequence in random.permutation(4)[: random.integers(1, 5)]:
@@ -240,5 +242,6 @@ def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(case: Case) -> N
 def test_the_frame_between_stages_has_the_residual(case_of: functools.partial[Case]) -> None:
     model = case_of("llama3 rope").model
     product = model.stage(0, 1).run(frame_of(Rows(token_ids=PROMPT, pages=pages_in_order(11))))
+    assert isinstance(product, Frame)
     assert product.tensor.dtype == "float32"
     assert product.tensor.shape == (11, 64)

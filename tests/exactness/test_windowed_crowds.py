@@ -90,11 +90,9 @@ def test_the_next_turn_goes_on_from_the_window_that_was_kept(alone: Alone) -> No
     crowd = alone.crowd(2, random.Random(4), RING)
     answer = alone.answers[3]
     crowd.ask(0, PROMPTS[3], 20)
-    while not crowd.scheduler.idle:
-        crowd.move()
+    crowd.drain()
     before = crowd.scheduler.figures()
     crowd.ask(1, PROMPTS[3] + answer[:20], 4)
-    while not crowd.scheduler.idle:
-        crowd.move()
+    crowd.drain()
     assert crowd.answers[1] == answer[20:24]
     assert crowd.scheduler.figures().prompt_rows - before.prompt_rows <= PAGE_TOKENS

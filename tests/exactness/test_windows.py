@@ -27,8 +27,8 @@ from tests.fakes.tiny_models import (
 
 WINDOW = 7
 TOKENS = [int(token) for token in np.random.default_rng(5).integers(3, 260, 60)]
-QWEN2 = {"use_sliding_window": True, "sliding_window": WINDOW}
-MODELS = {
+QWEN2: dict[str, object] = {"use_sliding_window": True, "sliding_window": WINDOW}
+MODELS: dict[str, tuple[TinyModel, dict[str, object]]] = {
     "mistral": (TinyModel(family="mistral", layers=4), {"sliding_window": WINDOW}),
     "phi3": (TinyModel(family="phi3", layers=4), {"sliding_window": WINDOW}),
     "mistral without": (TinyModel(family="mistral", layers=4), {"sliding_window": None}),
