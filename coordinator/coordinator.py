@@ -70,7 +70,7 @@ class Coordinator:
         self._bounds = bounds or ServiceBounds()
         self._wanted = wanted
         self._address = address
-        self._open_pipeline = functools.partial(pipeline, transport=transport)
+        self._open_pipeline = functools.partial(pipeline, transport=transport, deadlines=self._bounds.hold)
         self._nodes = NodeClient(transport)
         self._hello = HoldHello.of(settings.name, _port_of(address))
         self._life = AsyncExitStack()
@@ -186,7 +186,7 @@ class Coordinator:
 
     @property
     def _maker(self) -> PlanMaker:
-        return PlanMaker(self._search, self._nodes.open_model)
+        return PlanMaker(self._search, functools.partial(self._nodes.open_model, no_growth_s=self._bounds.no_growth_s))
 
     @property
     def _search(self) -> Finder:

@@ -16,6 +16,8 @@ from coordinator.answers import Stopwatch, answer_pieces, read_prompt
 from coordinator.concurrency import ended
 from coordinator.engine import STEP_DEADLINE_S, Engine
 from coordinator.model_life import GiveUp, ModelLife, ModelState, Recovery
+from coordinator.node_client import NO_GROWTH_DEADLINE_S
+from coordinator.node_session import HOLD_DEADLINES, HoldDeadlines
 from coordinator.pipeline import OpenPipeline
 from coordinator.plan_maker import MadePlan, Planner, Tell, untold
 from coordinator.ring import Ring
@@ -52,6 +54,8 @@ class ServiceBounds:
     recovery: Recovery = field(default_factory=Recovery)
     patience: Patience = field(default_factory=Patience)
     step_deadline_s: float = STEP_DEADLINE_S
+    no_growth_s: float = NO_GROWTH_DEADLINE_S  # of a node that indexes the model's files
+    hold: HoldDeadlines = HOLD_DEADLINES
     max_waiting: int = 256
 
 

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
@@ -29,11 +30,13 @@ from layerline.errors import (
 )
 from layerline.growth import GrowthDeadline
 from layerline.holding import (
+    HEARTBEATS,
     Bind,
     Bound,
     Draining,
     Failed,
     Heartbeat,
+    Heartbeats,
     HoldCommand,
     HoldEvent,
     HoldHello,
@@ -53,28 +56,44 @@ from layerline.rpc.status import call_failure
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc
 
-WELCOME_DEADLINE_S = 6.0
-HEARTBEAT_INTERVAL_S = 1.0
-SILENCE_DEADLINE_S = 8.0
-LOAD_SILENCE_DEADLINE_S = 120.0  # a load may take long, but not without any progress
-BIND_DEADLINE_S = 30.0
-UNLOAD_DEADLINE_S = 15.0
-
 OnLost = Callable[[LayerlineError], None]
 OnProgress = Callable[[int, int], None]
 HoldCall = grpc.aio.StreamStreamCall[node_pb2.HoldCommand, node_pb2.HoldEvent]
 Answer = TypeVar("Answer", Loaded, Bound, Unloaded)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HoldDeadlines:
+    """How long a coordinator waits for what a node it holds has to do."""
+
+    welcome_s: float = 6.0
+    load_silence_s: float = 120.0  # a load may take long, but not without any progress
+    bind_s: float = 30.0
+    unload_s: float = 15.0
+    heartbeats: Heartbeats = HEARTBEATS
+
+
+HOLD_DEADLINES = HoldDeadlines()
+
+
 class NodeSession:
     """One hold. Made by `hold`."""
 
-    def __init__(self, call: HoldCall, node: Peer, *, welcome: Welcome, on_lost: OnLost) -> None:
+    def __init__(
+        self,
+        call: HoldCall,
+        node: Peer,
+        *,
+        welcome: Welcome,
+        on_lost: OnLost,
+        deadlines: HoldDeadlines = HOLD_DEADLINES,
+    ) -> None:
         self.node = node.name
         self._peer = node
         self.welcome = welcome
         self._call = call
         self._on_lost = on_lost
+        self._deadlines = deadlines
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._progress: dict[int, OnProgress] = {}
@@ -83,8 +102,9 @@ class NodeSession:
     async def load(self, stage: int, spec: StageSpec, on_progress: OnProgress) -> Loaded:
         """Has the node hold this stage, under this number; raises what the node says against it."""
         number = next(self._numbers)
-        deadline = asyncio.timeout(LOAD_SILENCE_DEADLINE_S)
-        growth = GrowthDeadline(deadline, LOAD_SILENCE_DEADLINE_S)
+        silence_s = self._deadlines.load_silence_s
+        deadline = asyncio.timeout(silence_s)
+        growth = GrowthDeadline(deadline, silence_s)
 
         def progressed(done_bytes: int, total_bytes: int) -> None:
             growth.reached(done_bytes)
@@ -95,7 +115,7 @@ class NodeSession:
             async with deadline:
                 return await self._ask(Load(command=number, stage=stage, spec=spec), Loaded)
         except TimeoutError:
-            raise self._late("load its layers", LOAD_SILENCE_DEADLINE_S) from None
+            raise self._late("load its layers", silence_s) from None
         finally:
             del self._progress[number]
 
@@ -103,18 +123,18 @@ class NodeSession:
         """Gives a loaded stage its place; the address at which it reached the next one."""
         command = Bind(command=next(self._numbers), stage=stage, place=place)
         try:
-            async with asyncio.timeout(BIND_DEADLINE_S):
+            async with asyncio.timeout(self._deadlines.bind_s):
                 return (await self._ask(command, Bound)).next_address
         except TimeoutError:
-            raise self._late("take its place in the plan", BIND_DEADLINE_S) from None
+            raise self._late("take its place in the plan", self._deadlines.bind_s) from None
 
     async def unload(self, stage: int) -> None:
         """Has the node free a stage."""
         try:
-            async with asyncio.timeout(UNLOAD_DEADLINE_S):
+            async with asyncio.timeout(self._deadlines.unload_s):
                 await self._ask(Unload(command=next(self._numbers), stage=stage), Unloaded)
         except TimeoutError:
-            raise self._late("unload its layers", UNLOAD_DEADLINE_S) from None
+            raise self._late("unload its layers", self._deadlines.unload_s) from None
 
     async def _ask(self, command: Load | Bind | Unload, expected: type[Answer]) -> Answer:
         if self._lost:
@@ -157,11 +177,12 @@ class NodeSession:
             await ended(heart)
 
     async def _next_event(self) -> HoldEvent:
+        silence_s = self._deadlines.heartbeats.silence_s
         try:
-            async with asyncio.timeout(SILENCE_DEADLINE_S):
+            async with asyncio.timeout(silence_s):
                 message = await self._call.read()
         except TimeoutError:
-            message = f"Node {self._peer} has given no sign of life for {SILENCE_DEADLINE_S:.0f} s."
+            message = f"Node {self._peer} has given no sign of life for {silence_s:.0f} s."
             raise NodeLostError(message, node=self.node, remedy="Check that the machine is not frozen.") from None
         except grpc.aio.AioRpcError:
             raise await self._failure() from None
@@ -205,7 +226,7 @@ class NodeSession:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(HEARTBEAT_INTERVAL_S)
+            await asyncio.sleep(self._deadlines.heartbeats.interval_s)
             try:
                 await self._send(Heartbeat())
             except LayerlineError:
@@ -223,13 +244,20 @@ class NodeSession:
 
 
 @asynccontextmanager
-async def hold(transport: Transport, node: Peer, *, hello: HoldHello, on_lost: OnLost) -> AsyncIterator[NodeSession]:
+async def hold(
+    transport: Transport,
+    node: Peer,
+    *,
+    hello: HoldHello,
+    on_lost: OnLost,
+    deadlines: HoldDeadlines = HOLD_DEADLINES,
+) -> AsyncIterator[NodeSession]:
     """Holds `node`, dialled at its first address, for the time of the block; NodeHeldError if another holds it."""
     async with transport.channel(node.address) as channel:
         call: HoldCall = node_pb2_grpc.NodeStub(channel).Hold()
         try:
-            welcome = await _greet(call, node, hello)
-            session = NodeSession(call, node, welcome=welcome, on_lost=on_lost)
+            welcome = await _greet(call, node, hello, deadlines.welcome_s)
+            session = NodeSession(call, node, welcome=welcome, on_lost=on_lost, deadlines=deadlines)
             attending = asyncio.create_task(session.attend())
             try:
                 yield session
@@ -240,9 +268,9 @@ async def hold(transport: Transport, node: Peer, *, hello: HoldHello, on_lost: O
             call.cancel()
 
 
-async def _greet(call: HoldCall, node: Peer, hello: HoldHello) -> Welcome:
+async def _greet(call: HoldCall, node: Peer, hello: HoldHello, deadline_s: float) -> Welcome:
     try:
-        async with asyncio.timeout(WELCOME_DEADLINE_S):
+        async with asyncio.timeout(deadline_s):
             await call.write(to_union(hello, node_pb2.HoldCommand))
             message = await call.read()
     except TimeoutError:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from coordinator.concurrency import all_of
-from coordinator.node_session import NodeSession, hold
+from coordinator.node_session import HOLD_DEADLINES, HoldDeadlines, NodeSession, hold
 from coordinator.ring import Ring
 from coordinator.verdict import Verdict
 from layerline.addresses import join_address, split_address
@@ -57,6 +57,7 @@ async def pipeline(
     hello: HoldHello,
     verdict: Verdict,
     on_progress: OnProgress,
+    deadlines: HoldDeadlines = HOLD_DEADLINES,
 ) -> AsyncIterator[tuple[PipelinePlan, Ring]]:
     """The pipeline in effect, with its epoch, and the ring through it.
 
@@ -66,7 +67,14 @@ async def pipeline(
     """
     async with AsyncExitStack() as held:
         building = _built(
-            held, planned, nodes, transport=transport, hello=hello, verdict=verdict, on_progress=on_progress
+            held,
+            planned,
+            nodes,
+            transport=transport,
+            hello=hello,
+            verdict=verdict,
+            on_progress=on_progress,
+            deadlines=deadlines,
         )
         try:
             built = await verdict.unless_broken(building)
@@ -84,9 +92,12 @@ async def _built(
     hello: HoldHello,
     verdict: Verdict,
     on_progress: OnProgress,
+    deadlines: HoldDeadlines,
 ) -> tuple[PipelinePlan, Ring]:
     sessions = await all_of(
-        held.enter_async_context(hold(transport, nodes[stage.node_id], hello=hello, on_lost=verdict.hear))
+        held.enter_async_context(
+            hold(transport, nodes[stage.node_id], hello=hello, on_lost=verdict.hear, deadlines=deadlines)
+        )
         for stage in planned.stages
     )
     held.push_async_callback(_end_silent_workers, sessions, verdict)

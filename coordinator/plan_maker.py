@@ -5,7 +5,7 @@ Loads nothing. A plan made again after a loss prefers the one before: what its n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -61,12 +61,28 @@ class Planner(Protocol):
         """The plan that comes after `lost`."""
 
 
+class FindModel(Protocol):
+    """What finds the model that is meant: `coordinator.catalogue.find_model`, or a fake."""
+
+    async def __call__(
+        self,
+        reference: str,
+        members: Sequence[Member],
+        open_model: OpenModel,
+        on_progress: OnProgress,
+        *,
+        needed: Collection[str] = (),
+    ) -> FoundModel:
+        """The model, on those of the `members` that have it."""
+
+
 class PlanMaker:
     """Makes plans from the nodes that `search` finds, of the cards that `open_model` has from them."""
 
-    def __init__(self, search: Finder, open_model: OpenModel) -> None:
+    def __init__(self, search: Finder, open_model: OpenModel, find: FindModel = find_model) -> None:
         self._search = search
         self._open_model = open_model
+        self._find = find
 
     async def plan(self, request: PlanRequest, tell: Tell) -> MadePlan:
         """The plan for `request` and the nodes there are now; raises why there is none."""
@@ -190,7 +206,7 @@ class PlanMaker:
         return await self._found_on(usable, request, tell)
 
     async def _found_on(self, usable: Sequence[Member], request: PlanRequest, tell: Tell) -> FoundModel:
-        return await find_model(request.model, usable, self._open_model, _indexing(tell), needed=_named(request))
+        return await self._find(request.model, usable, self._open_model, _indexing(tell), needed=_named(request))
 
     def _nobody(self, members: Sequence[Member]) -> LayerlineError:
         error = self._search.nothing_found(members)

@@ -21,6 +21,17 @@ _INSTANCE = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Heartbeats:
+    """How often each end of a hold shows that it lives, and how long the other one waits for any sign of it."""
+
+    interval_s: float = 1.0
+    silence_s: float = 8.0
+
+
+HEARTBEATS = Heartbeats()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HoldHello:
     """The first command on the stream.
 

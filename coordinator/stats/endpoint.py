@@ -28,8 +28,9 @@ _REQUEST_LINE = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.[01]")
 class MetricsEndpoint:
     """Answers connections with what `text` returns. Made by `metrics_endpoint`."""
 
-    def __init__(self, text: Callable[[], str]) -> None:
+    def __init__(self, text: Callable[[], str], exchange_deadline_s: float) -> None:
         self._text = text
+        self._exchange_deadline_s = exchange_deadline_s
         self._exchanges: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,7 +39,7 @@ class MetricsEndpoint:
         assert task is not None
         self._exchanges[task] = writer
         try:
-            async with asyncio.timeout(EXCHANGE_DEADLINE_S):
+            async with asyncio.timeout(self._exchange_deadline_s):
                 writer.write(await self._response(reader))
                 writer.close()
                 await writer.wait_closed()
@@ -72,12 +73,14 @@ class MetricsEndpoint:
 
 
 @asynccontextmanager
-async def metrics_endpoint(host: str, port: int, text: Callable[[], str]) -> AsyncIterator[str]:
+async def metrics_endpoint(
+    host: str, port: int, text: Callable[[], str], *, exchange_deadline_s: float = EXCHANGE_DEADLINE_S
+) -> AsyncIterator[str]:
     """Serves `text` for the time of the block, on any free port for `port` 0; yields the host:port.
 
     Raises PortInUseError if something else has the port, UsageError if it cannot be had for another reason.
     """
-    endpoint = MetricsEndpoint(text)
+    endpoint = MetricsEndpoint(text, exchange_deadline_s)
     try:
         server = await asyncio.start_server(endpoint.attend, host, port, limit=MAX_HEAD_BYTES)
     except OSError as error:

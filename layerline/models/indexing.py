@@ -29,15 +29,23 @@ def index_command(path: Path, name: str, cache: Path, card_path: Path) -> Sequen
 
 
 async def index_apart(
-    path: Path, name: str, cache: Path, card_path: Path, tell: OnProgress, command: IndexCommand = index_command
+    path: Path,
+    name: str,
+    cache: Path,
+    card_path: Path,
+    tell: OnProgress,
+    command: IndexCommand = index_command,
+    *,
+    silence_deadline_s: float = SILENCE_DEADLINE_S,
 ) -> None:
     """Leaves the card of the model at `path`, called `name`, at `card_path`; the one kept in `cache` if there is one.
 
     `tell(done_bytes, total_bytes)` while weights are hashed. Raises what the child has against the model,
-    ModelCorruptError too if its headers are over the child's limits; DeadlineError if it makes no progress.
+    ModelCorruptError too if its headers are over the child's limits; DeadlineError if it makes no progress
+    for `silence_deadline_s`.
     """
     async with child(command(path, name, cache, card_path)) as (process, words):
-        await _follow(process, words, name, tell)
+        await _follow(process, words, name, tell, silence_deadline_s)
 
 
 def card_at(card_path: Path, name: str) -> ModelCard:
@@ -49,11 +57,11 @@ def card_at(card_path: Path, name: str) -> ModelCard:
         raise ModelCorruptError(message, remedy="Check the disk.") from error
 
 
-async def _follow(process: Process, words: LastWords, name: str, tell: OnProgress) -> None:
+async def _follow(process: Process, words: LastWords, name: str, tell: OnProgress, silence_deadline_s: float) -> None:
     """Takes what the child says until it has made the card; raises what it has against the model."""
     hashing = False
     while True:
-        said = await _next_words(process, name)
+        said = await _next_words(process, name, silence_deadline_s)
         match said:
             case ["progress", int(done_bytes), int(total_bytes)]:
                 hashing = True
@@ -71,14 +79,14 @@ async def _follow(process: Process, words: LastWords, name: str, tell: OnProgres
                 raise InternalError(message, remedy="This is a bug; please report it.")
 
 
-async def _next_words(process: Process, name: str) -> object:
+async def _next_words(process: Process, name: str, silence_deadline_s: float) -> object:
     """The next line as JSON, None at the end."""
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(SILENCE_DEADLINE_S):
+        async with asyncio.timeout(silence_deadline_s):
             line = await process.stdout.readline()
     except TimeoutError:
-        message = f"Indexing model {name} made no progress for {SILENCE_DEADLINE_S:.0f} s."
+        message = f"Indexing model {name} made no progress for {silence_deadline_s:.0f} s."
         raise DeadlineError(message, remedy="Check that the disk is not stuck.") from None
     try:
         return json.loads(line) if line else None

@@ -55,11 +55,19 @@ class FrameSender:
         self._watcher: asyncio.Task[LayerlineError] | None = None
 
     @classmethod
-    async def dial(cls, transport: Transport, peer: Peer, hello: Hello, *, on_broken: OnBroken) -> FrameSender:
+    async def dial(
+        cls,
+        transport: Transport,
+        peer: Peer,
+        hello: Hello,
+        *,
+        on_broken: OnBroken,
+        deadline_s: float = DIAL_ALL_DEADLINE_S,
+    ) -> FrameSender:
         """A link to the stage of `peer`, on the first of its addresses that accepts the hello.
 
-        `on_broken` is called once if the link breaks other than by `close`. Raises the stage's own refusal,
-        or NodeUnreachableError with what each address said.
+        `deadline_s` is for the greetings of all addresses together. `on_broken` is called once if the link breaks
+        other than by `close`. Raises the stage's own refusal, or NodeUnreachableError with what each address said.
         """
 
         async def open_link(address: str) -> FrameSender:
@@ -77,7 +85,7 @@ class FrameSender:
                 raise
             return cls(channel, call, node=peer.name, address=address)
 
-        link = await _first_that_answers(peer, open_link)
+        link = await _first_that_answers(peer, open_link, deadline_s)
         link._watcher = asyncio.create_task(link._watch(on_broken))
         return link
 
@@ -156,7 +164,7 @@ class ResultReceiver:
                 raise
             return cls(channel, call, node=peer.name, address=address)
 
-        return await _first_that_answers(peer, open_link)
+        return await _first_that_answers(peer, open_link, DIAL_ALL_DEADLINE_S)
 
     async def receive(self) -> StepResult:
         """The next result; no deadline of its own, since an idle ring has none to give."""
@@ -174,14 +182,16 @@ class ResultReceiver:
         await self._channel.close()
 
 
-async def _first_that_answers(peer: Peer, open_link: Callable[[str], Awaitable[Opened]]) -> Opened:
+async def _first_that_answers(
+    peer: Peer, open_link: Callable[[str], Awaitable[Opened]], all_deadline_s: float
+) -> Opened:
     """The link on the first address that can be connected to and accepts it.
 
     One that answers otherwise is no reason to give up while there are others: the same address may be another machine's
     on another network, such as that of a bridge which every machine has.
     """
     waiting = tuple(dict.fromkeys(scoped for address in peer.addresses for scoped in scoped_here(address)))
-    deadline_s = min(DIAL_DEADLINE_S, DIAL_ALL_DEADLINE_S / len(waiting))
+    deadline_s = min(DIAL_DEADLINE_S, all_deadline_s / len(waiting))
     said: list[str] = []
     refusal: LayerlineError | None = None
     while waiting:

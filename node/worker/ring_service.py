@@ -32,7 +32,7 @@ from layerline.rpc.links import FrameSender
 from layerline.rpc.status import detail_from_error, unary_handler
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2
-from layerline.rpc.writing import write_whole
+from layerline.rpc.writing import END_DEADLINE_S, write_whole
 from layerline.version import WIRE_VERSION
 from node.worker.ring_stage import RingStage
 from node.worker.stage_compute import StageCompute
@@ -46,9 +46,14 @@ log = logging.getLogger(__name__)
 
 
 class ResultStream:
-    """Results into the call that the coordinator has open on the last stage."""
+    """Results into the call that the coordinator has open on the last stage.
 
-    def __init__(self) -> None:
+    It may take none for `deadline_s`; a write that is given up is waited for as `write_whole` says.
+    """
+
+    def __init__(self, *, deadline_s: float = RESULT_DEADLINE_S, end_deadline_s: float = END_DEADLINE_S) -> None:
+        self._deadline_s = deadline_s
+        self._end_deadline_s = end_deadline_s
         self._context: grpc.aio.ServicerContext[Any, Any] | None = None
         self._writing = asyncio.Lock()
 
@@ -71,12 +76,12 @@ class ResultStream:
             if self._context is None:
                 raise ProtocolError("A frame came before the coordinator had asked for results.")
             try:
-                async with asyncio.timeout(RESULT_DEADLINE_S):
-                    await write_whole(self._context, message)
+                async with asyncio.timeout(self._deadline_s):
+                    await write_whole(self._context, message, end_deadline_s=self._end_deadline_s)
             except LEFT:
                 raise NodeLostError("The coordinator has left.") from None
             except TimeoutError:
-                raise DeadlineError(f"The coordinator took no result for {RESULT_DEADLINE_S:.0f} s.") from None
+                raise DeadlineError(f"The coordinator took no result for {self._deadline_s:.0f} s.") from None
 
 
 class Seat:

@@ -18,11 +18,11 @@ import grpc.aio
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.facts import ModelListing, NodeFacts
 from layerline.frames import Frame, StepResult
-from layerline.holding import HoldCommand, HoldEvent, Place
+from layerline.holding import HEARTBEATS, Heartbeats, HoldCommand, HoldEvent, Place
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.models.indexing import OnProgress
-from layerline.rpc.channels import make_server
+from layerline.rpc.channels import ConnectionBounds, make_server
 from layerline.rpc.convert import from_union, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler
 from layerline.rpc.transport import Transport
@@ -123,7 +123,7 @@ class FakeWorker:
 class FakeNode(node_pb2_grpc.NodeServicer):
     """One node. `hooks` by point are called as its life comes there and may wait, raise or have it die."""
 
-    def __init__(self, name: str, card: ModelCard, *, mib: float = 1024) -> None:
+    def __init__(self, name: str, card: ModelCard, *, mib: float = 1024, heartbeats: Heartbeats = HEARTBEATS) -> None:
         self.name = name
         self.card = card
         self.listed: tuple[str, ...] = (card.name,)  # what it calls the model
@@ -150,11 +150,11 @@ class FakeNode(node_pb2_grpc.NodeServicer):
             spawn_worker=self._spawn,
             call_later=FakeTimers().call_later,
         )
-        self.admission = HoldAdmission(self.keeper, node=name, node_id=f"id-{name}")
+        self.admission = HoldAdmission(self.keeper, node=name, node_id=f"id-{name}", heartbeats=heartbeats)
 
-    async def serve(self, port: int = 0) -> None:
+    async def serve(self, port: int = 0, bounds: ConnectionBounds | None = None) -> None:
         """Answers on a port from now on."""
-        self._server = make_server()
+        self._server = make_server(bounds)
         node_pb2_grpc.add_NodeServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{Transport().listen(self._server, f'127.0.0.1:{port}')}"
         await self._server.start()
@@ -259,9 +259,11 @@ class _Wire:
 
 
 @asynccontextmanager
-async def nodes_of(card: ModelCard, *names: str, mib: float = 1024) -> AsyncIterator[list[FakeNode]]:
+async def nodes_of(
+    card: ModelCard, *names: str, mib: float = 1024, heartbeats: Heartbeats = HEARTBEATS
+) -> AsyncIterator[list[FakeNode]]:
     """Nodes of those names that answer, all with the model of `card`."""
-    nodes = [FakeNode(name, card, mib=mib) for name in names]
+    nodes = [FakeNode(name, card, mib=mib, heartbeats=heartbeats) for name in names]
     await asyncio.gather(*(node.serve() for node in nodes))
     try:
         yield nodes

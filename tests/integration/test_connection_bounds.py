@@ -16,7 +16,7 @@ from coordinator.node_session import hold
 from layerline.errors import NodeUnreachableError
 from layerline.holding import HoldHello
 from layerline.models.card import ModelCard
-from layerline.rpc.channels import ConnectionBounds, make_server
+from layerline.rpc.channels import ConnectionBounds
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2_grpc
 from node.daemon.hold.admission import MAX_UNKNOWN_OF_ONE
@@ -29,10 +29,9 @@ BOUNDS = ConnectionBounds(most=12, idle_ms=800, handshake_ms=800)
 
 
 @asynccontextmanager
-async def bounded_node(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeNode]:
-    monkeypatch.setattr("tests.fakes.node_service.make_server", lambda: make_server(BOUNDS))
+async def bounded_node(card: ModelCard) -> AsyncIterator[FakeNode]:
     node = FakeNode("a", card)
-    await node.serve()
+    await node.serve(bounds=BOUNDS)
     try:
         async with asyncio.timeout(DEADLINE_S):
             yield node
@@ -51,20 +50,18 @@ async def until_described(address: str) -> None:
 
 
 @pytest.mark.parametrize(("http2", "mute"), [(40, 0), (0, 40), (20, 20)])
-async def test_connections_that_do_nothing_are_ended(
-    card: ModelCard, monkeypatch: pytest.MonkeyPatch, http2: int, mute: int
-) -> None:
-    async with bounded_node(card, monkeypatch) as node:
+async def test_connections_that_do_nothing_are_ended(card: ModelCard, http2: int, mute: int) -> None:
+    async with bounded_node(card) as node:
         port = int(node.address.rpartition(":")[2])
         async with idle_connections(port, http2=http2, mute=mute) as lives:
             await asyncio.wait(lives)
             await until_described(node.address)
 
 
-async def test_a_hold_is_no_connection_that_does_nothing(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hold_is_no_connection_that_does_nothing(card: ModelCard) -> None:
     lost: list[Exception] = []
     async with (
-        bounded_node(card, monkeypatch) as node,
+        bounded_node(card) as node,
         hold(Transport(), peer_at(node.address, name="a"), hello=HoldHello.of("desk"), on_lost=lost.append),
     ):
         port = int(node.address.rpartition(":")[2])

@@ -7,22 +7,23 @@ by itself is in `test_recovery`.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from coordinator import node_session
 from coordinator.engine import Engine
+from coordinator.node_session import HoldDeadlines
 from layerline.errors import (
     NoCoordinatorError,
     NodeDrainingError,
     NodeLostError,
     StageFailedError,
 )
+from layerline.holding import Heartbeats
 from layerline.models.card import ModelCard
 from layerline.plan import PlanRequest
 from layerline.requests import GenerateRequest, Piece
-from node.daemon.hold import hold as holding
-from tests.fakes.coordinators import answer, coordinator_of, prepared, split
+from tests.fakes.coordinators import BOUNDS, answer, coordinator_of, prepared, split
 from tests.fakes.losses import LONG, dies, seat_of, swallow, works_without
 from tests.fakes.node_service import nodes_of
 
@@ -100,11 +101,13 @@ async def test_a_draining_node_that_no_plan_can_do_without(card: ModelCard) -> N
         await works_without(nodes[1], coordinator, "a")
 
 
-async def test_a_node_that_falls_silent(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_session, "SILENCE_DEADLINE_S", 0.5)
-    monkeypatch.setattr(node_session, "WELCOME_DEADLINE_S", 0.2)
-    monkeypatch.setattr(holding, "HEARTBEAT_INTERVAL_S", 0.02)
-    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+async def test_a_node_that_falls_silent(card: ModelCard) -> None:
+    heartbeats = Heartbeats(interval_s=0.02, silence_s=0.5)
+    bounds = replace(BOUNDS, hold=HoldDeadlines(welcome_s=0.2, heartbeats=heartbeats))
+    async with (
+        nodes_of(card, "a", "b", heartbeats=heartbeats) as nodes,
+        coordinator_of(nodes, bounds=bounds) as coordinator,
+    ):
         await prepared(coordinator, split("a", "b"))
         nodes[1].silent = True
         heard = asyncio.create_task(answer(coordinator, **LONG))

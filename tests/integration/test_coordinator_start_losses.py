@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
-from coordinator import node_session
+from coordinator.node_session import HoldDeadlines
 from layerline.errors import (
     DeadlineError,
     ModelCorruptError,
@@ -24,7 +25,7 @@ from layerline.errors import (
 from layerline.facts import Holder
 from layerline.models.card import ModelCard
 from layerline.reports import NodeProgress, Planned
-from tests.fakes.coordinators import answer, coordinator_of, events_of, prepared, split
+from tests.fakes.coordinators import BOUNDS, answer, coordinator_of, events_of, prepared, split
 from tests.fakes.losses import Loss, dies, for_ever, loses_worker, works_without
 from tests.fakes.node_service import nodes_of
 
@@ -154,21 +155,19 @@ async def test_a_data_port_that_cannot_be_reached_is_named(card: ModelCard) -> N
 
 
 @pytest.mark.parametrize("point", ["load", "bind"])
-async def test_a_node_that_does_not_get_on(card: ModelCard, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_session, "LOAD_SILENCE_DEADLINE_S", 0.2)
-    monkeypatch.setattr(node_session, "BIND_DEADLINE_S", 0.2)
-    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+async def test_a_node_that_does_not_get_on(card: ModelCard, point: str) -> None:
+    bounds = replace(BOUNDS, hold=HoldDeadlines(load_silence_s=0.5, bind_s=0.5))
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes, bounds=bounds) as coordinator:
         nodes[1].hooks[point] = for_ever
         with pytest.raises(DeadlineError) as raised:
             await prepared(coordinator, split("a", "b"))
         assert raised.value.node == "b"
-        monkeypatch.undo()
         await works_without(nodes[1], coordinator, "a")
 
 
-async def test_a_node_that_says_nothing_to_the_greeting(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_session, "WELCOME_DEADLINE_S", 0.2)
-    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:
+async def test_a_node_that_says_nothing_to_the_greeting(card: ModelCard) -> None:
+    bounds = replace(BOUNDS, hold=HoldDeadlines(welcome_s=0.2))
+    async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes, bounds=bounds) as coordinator:
         nodes[1].silent = True
         with pytest.raises(NodeLostError, match="did not answer") as raised:
             await prepared(coordinator, split("a", "b"))

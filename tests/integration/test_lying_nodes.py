@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from dataclasses import replace
 
 import msgpack
 import pytest
@@ -15,7 +15,7 @@ from layerline.models.card import ModelCard
 from layerline.plan import PlanRequest
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2
-from tests.fakes.coordinators import answer, coordinator_of, prepared, split
+from tests.fakes.coordinators import BOUNDS, answer, coordinator_of, prepared, split
 from tests.fakes.lying_node_service import Events, LyingNode
 from tests.fakes.node_service import MODEL, nodes_of
 from tests.fakes.peers import peer_at
@@ -108,13 +108,12 @@ async def test_progress_that_grows_may_take_long(card: ModelCard) -> None:
     await node.die()
 
 
-async def test_a_node_that_comes_no_further_is_left_out(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    impatient = functools.partialmethod(NodeClient.open_model, no_growth_s=SHORT_S)
-    monkeypatch.setattr(NodeClient, "open_model", impatient)
+async def test_a_node_that_comes_no_further_is_left_out(card: ModelCard) -> None:
+    bounds = replace(BOUNDS, no_growth_s=SHORT_S)
     liar = LyingNode("liar", card)
     liar.events = progress(1)
     await liar.serve()
-    async with nodes_of(card, "a") as nodes, coordinator_of([liar, *nodes]) as coordinator:
+    async with nodes_of(card, "a") as nodes, coordinator_of([liar, *nodes], bounds=bounds) as coordinator:
         plan = await coordinator.plan(PlanRequest(model="tiny"))
         assert any("Node liar is left out: Node liar came no further" in note for note in plan.notes)
     await liar.die()

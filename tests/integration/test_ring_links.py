@@ -17,7 +17,6 @@ from layerline.errors import (
     StageFailedError,
 )
 from layerline.frames import Frame, PageRun, Sampling, Span, TensorBytes
-from layerline.rpc import links
 from layerline.rpc.channels import MAX_MESSAGE_BYTES
 from layerline.rpc.convert_frames import frame_to_message, hello_to_message
 from layerline.rpc.links import FrameSender
@@ -86,14 +85,12 @@ async def test_a_connection_that_ends_in_the_middle_of_sending_is_a_lost_node() 
                 await sending
 
 
-async def test_an_address_of_no_ring_is_told_from_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "DIAL_ALL_DEADLINE_S", 0.2)
+async def test_an_address_of_no_ring_is_told_from_a_silent_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
+        nobody = peer_at(address, "127.0.0.1:9", name="n0")
         with pytest.raises(NodeUnreachableError) as raised:
-            await FrameSender.dial(
-                Transport(), peer_at(address, "127.0.0.1:9", name="n0"), hello(0), on_broken=lambda _: None
-            )
+            await FrameSender.dial(Transport(), nobody, hello(0), on_broken=lambda _: None, deadline_s=0.2)
     assert f"{address}: no answer in 0.1 s" in str(raised.value)
     assert "127.0.0.1:9: " in str(raised.value)
     assert raised.value.node == "n0"

@@ -21,13 +21,12 @@ from layerline.errors import (
     StageFailedError,
 )
 from layerline.frames import StepResult
-from layerline.rpc import links, writing
+from layerline.rpc import links
 from layerline.rpc.convert_frames import hello_to_message
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.status import error_from_detail, error_from_rpc
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
-from node.worker import ring_service
 from node.worker.ring_service import ResultStream
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.grpc_ring import hello, place, served
@@ -210,10 +209,8 @@ class Stuck:
         await asyncio.get_running_loop().create_future()
 
 
-async def test_a_coordinator_that_takes_no_results_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring_service, "RESULT_DEADLINE_S", 0.01)
-    monkeypatch.setattr(writing, "END_DEADLINE_S", 0.01)
-    stream = ResultStream()
+async def test_a_coordinator_that_takes_no_results_is_not_waited_for() -> None:
+    stream = ResultStream(deadline_s=0.01, end_deadline_s=0.01)
     async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(DeadlineError, match="took no result"):
             await stream.open(Stuck())  # type: ignore[arg-type]  # of a context, only `write` is used

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from layerline.addresses import is_loopback, join_address, split_address
 from layerline.errors import NodeDrainingError, NodeHeldError, ProtocolError, WireVersionError
 from layerline.facts import Holder
-from layerline.holding import HoldHello
+from layerline.holding import HEARTBEATS, Heartbeats, HoldHello
 from layerline.rpc.callers import Callers
 from layerline.version import WIRE_VERSION
 from node.daemon.hold.hold import Hold, Wire
@@ -27,10 +27,11 @@ log = logging.getLogger(__name__)
 class HoldAdmission:
     """Grants the hold on one node."""
 
-    def __init__(self, keeper: StageKeeper, *, node: str, node_id: str) -> None:
+    def __init__(self, keeper: StageKeeper, *, node: str, node_id: str, heartbeats: Heartbeats = HEARTBEATS) -> None:
         self._keeper = keeper
         self._node = node
         self._node_id = node_id
+        self._heartbeats = heartbeats
         self._hold: Hold | None = None
         self._unknown = Callers(MAX_UNKNOWN_OF_ONE)
         self._free = asyncio.Event()
@@ -44,7 +45,14 @@ class HoldAdmission:
             hello = await self._hello(wire)
         self._check_version(hello, address)
         is_local = is_loopback(split_address(address)[0])
-        hold = Hold(wire, self._keeper, node=self._node, node_id=self._node_id, is_local=is_local)
+        hold = Hold(
+            wire,
+            self._keeper,
+            node=self._node,
+            node_id=self._node_id,
+            is_local=is_local,
+            heartbeats=self._heartbeats,
+        )
         async with self._granted(hold, _holder(hello, address)):
             await hold.run()
 

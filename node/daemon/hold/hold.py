@@ -23,11 +23,13 @@ from layerline.errors import (
     StageFailedError,
 )
 from layerline.holding import (
+    HEARTBEATS,
     Bind,
     Bound,
     Draining,
     Failed,
     Heartbeat,
+    Heartbeats,
     HoldCommand,
     HoldEvent,
     Load,
@@ -43,8 +45,6 @@ from node.daemon.hold.outbox import Outbox
 from node.daemon.stages.keeper import StageKeeper
 from node.daemon.stages.kept import KeptStage
 
-HEARTBEAT_INTERVAL_S = 1.0
-SILENCE_DEADLINE_S = 8.0
 WRITE_DEADLINE_S = 8.0
 MAX_COMMANDS = 16
 
@@ -65,13 +65,23 @@ class Wire(Protocol):
 class Hold:
     """A hold that was granted; `run` is its life."""
 
-    def __init__(self, wire: Wire, keeper: StageKeeper, *, node: str, node_id: str, is_local: bool) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        keeper: StageKeeper,
+        *,
+        node: str,
+        node_id: str,
+        is_local: bool,
+        heartbeats: Heartbeats = HEARTBEATS,
+    ) -> None:
         """`is_local` is whether the coordinator is on this machine, as its connection shows."""
         self._wire = wire
         self._keeper = keeper
         self._node = node
         self._node_id = node_id
         self._is_local = is_local
+        self._heartbeats = heartbeats
         self._outbox = Outbox()
         self._commands: asyncio.Queue[Work] = asyncio.Queue(maxsize=MAX_COMMANDS)
         self._stages: dict[int, KeptStage] = {}  # by the coordinator's number for each
@@ -100,11 +110,12 @@ class Hold:
     async def _read(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(SILENCE_DEADLINE_S):
+                async with asyncio.timeout(self._heartbeats.silence_s):
                     command = await self._wire.read()
             except TimeoutError:
+                silence_s = self._heartbeats.silence_s
                 raise DeadlineError(
-                    f"The coordinator gave node {self._node} no sign of life for {SILENCE_DEADLINE_S:.0f} s.",
+                    f"The coordinator gave node {self._node} no sign of life for {silence_s:.0f} s.",
                     node=self._node,
                     remedy="Check that its machine is not frozen.",
                 ) from None
@@ -219,7 +230,7 @@ class Hold:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(HEARTBEAT_INTERVAL_S)
+            await asyncio.sleep(self._heartbeats.interval_s)
             self._outbox.put(Heartbeat())
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from coordinator.catalogue import FoundModel
+from coordinator.catalogue import FoundModel, OnProgress, OpenModel
 from coordinator.discovery.finder import Finder
 from coordinator.discovery.members import Member
 from coordinator.discovery.search import QUIET_S, STARTING_S
@@ -32,28 +31,9 @@ IDLE = (node("a", mib=400), node("b", mib=400))
 SILENT = "silent"
 
 
-@pytest.fixture(autouse=True)
-def _every_node_has_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    find_on(monkeypatch, lost="")
-
-
 async def unasked(*_question: object) -> ModelCard:
     """Stands for `NodeClient.open_model`, which nothing here comes to."""
     raise AssertionError("a node was asked for its card")
-
-
-def find_on(monkeypatch: pytest.MonkeyPatch, *, lost: str) -> None:
-    """Every node has the model; the one called `lost` is lost while it is asked for it."""
-
-    async def find_model(
-        _reference: str, members: Sequence[Member], _open_model: Any, _on_progress: Any, *, needed: Sequence[str] = ()
-    ) -> FoundModel:
-        having = [member for member in members if member.name != lost]
-        if not having or (lost in needed and len(having) < len(members)):
-            raise NodeLostError(f"{lost} was lost.", node=lost)
-        return FoundModel(card=CARD, nodes=tuple(member.facts for member in having if member.facts), notes=())
-
-    monkeypatch.setattr("coordinator.plan_maker.find_model", find_model)
 
 
 def warm(*nodes: NodeFacts) -> tuple[NodeFacts, ...]:
@@ -64,12 +44,31 @@ def warm(*nodes: NodeFacts) -> tuple[NodeFacts, ...]:
 
 
 class World:
-    """Nodes by name that answer with their facts, and some that do not answer."""
+    """Nodes by name that answer with their facts, and some that do not answer.
 
-    def __init__(self, *nodes: NodeFacts, silent: Sequence[str] = ()) -> None:
+    Every node has the model; the one called `lost` is lost while it is asked for it.
+    """
+
+    def __init__(self, *nodes: NodeFacts, silent: Sequence[str] = (), lost: str = "") -> None:
+        self.lost = lost
         self.facts: dict[str, NodeFacts | str] = {each.name: each for each in nodes} | dict.fromkeys(silent, SILENT)
         self.lookout = FakeLookout(*(advert(name) for name in self.facts))
-        self.maker = PlanMaker(Finder(self.lookout, (), self.describe, instance="0123456789abcdef"), unasked)
+        finder = Finder(self.lookout, (), self.describe, instance="0123456789abcdef")
+        self.maker = PlanMaker(finder, unasked, self.find)
+
+    async def find(
+        self,
+        reference: str,
+        members: Sequence[Member],
+        open_model: OpenModel,
+        on_progress: OnProgress,
+        *,
+        needed: Collection[str] = (),
+    ) -> FoundModel:
+        having = [member for member in members if member.name != self.lost]
+        if not having or (self.lost in needed and len(having) < len(members)):
+            raise NodeLostError(f"{self.lost} was lost.", node=self.lost)
+        return FoundModel(card=CARD, nodes=tuple(member.facts for member in having if member.facts), notes=())
 
     async def describe(self, address: str) -> NodeFacts:
         facts = self.facts.get(address.partition(".")[0])
@@ -130,23 +129,17 @@ def test_a_request_that_names_another_node_is_planned_with_that() -> None:
     run_in_virtual_time(search())
 
 
-def test_a_node_with_the_model_in_memory_that_is_lost_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    find_on(monkeypatch, lost="a")
-
+def test_a_node_with_the_model_in_memory_that_is_lost_is_done_without() -> None:
     async def search() -> None:
         (whole,) = warm(node("a", mib=8192))
-        made = await World(whole, node("b", mib=8192)).maker.plan(REQUEST, untold)
+        made = await World(whole, node("b", mib=8192), lost="a").maker.plan(REQUEST, untold)
         assert {name for name, _, _ in layers_by_node(made.plan)} == {"b"}
 
     run_in_virtual_time(search())
 
 
 @pytest.mark.parametrize("lost_is_warm", [True, False])
-def test_a_node_that_is_named_and_lost_says_so_whether_it_has_the_model_in_memory_or_not(
-    monkeypatch: pytest.MonkeyPatch, lost_is_warm: bool
-) -> None:
-    find_on(monkeypatch, lost="b")
-
+def test_a_node_that_is_named_and_lost_says_so_whether_it_has_the_model_in_memory_or_not(lost_is_warm: bool) -> None:
     async def search() -> None:
         a, b = warm(*IDLE)
         request = PlanRequest(
@@ -157,20 +150,17 @@ def test_a_node_that_is_named_and_lost_says_so_whether_it_has_the_model_in_memor
             ),
         )
         with pytest.raises(NodeLostError):
-            await World(a, b if lost_is_warm else IDLE[1]).maker.plan(request, untold)
+            await World(a, b if lost_is_warm else IDLE[1], lost="b").maker.plan(request, untold)
 
     run_in_virtual_time(search())
 
 
-def test_of_a_request_that_names_nodes_no_other_with_the_model_in_memory_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    find_on(monkeypatch, lost="c")
-
+def test_of_a_request_that_names_nodes_no_other_with_the_model_in_memory_is_asked() -> None:
     async def search() -> None:
         (lost,) = warm(node("c", mib=8192))
         stages = (ManualStage(node="a", first_layer=0, last_layer=29),)
-        made = await World(node("a", mib=8192), lost).maker.plan(PlanRequest(model="m", layers=stages), untold)
+        request = PlanRequest(model="m", layers=stages)
+        made = await World(node("a", mib=8192), lost, lost="c").maker.plan(request, untold)
         assert layers_by_node(made.plan) == [("a", 0, 29)]
 
     run_in_virtual_time(search())

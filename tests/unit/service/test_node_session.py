@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.node_session import LOAD_SILENCE_DEADLINE_S, HoldCall, NodeSession
+from coordinator.node_session import HOLD_DEADLINES, HoldCall, NodeSession
 from layerline.errors import DeadlineError, InternalError, LayerlineError
 from layerline.holding import Heartbeat, HoldEvent, Loaded, LoadProgress, Welcome
 from layerline.rpc.convert import to_union
@@ -74,7 +74,7 @@ def test_progress_of_a_load_that_does_not_grow_is_none(numbers: list[int]) -> No
     outcome, took_s = loaded(progress(numbers))
     assert isinstance(outcome, DeadlineError)
     assert "Node a at h:1 did not load its layers within 120 s." in str(outcome)
-    assert took_s <= LOAD_SILENCE_DEADLINE_S + 2 * PAUSE_S
+    assert took_s <= HOLD_DEADLINES.load_silence_s + 2 * PAUSE_S
 
 
 def test_a_load_that_grows_may_take_long() -> None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from coordinator.stats import endpoint
 from coordinator.stats.endpoint import MAX_CONNECTIONS, MAX_HEAD_BYTES, metrics_endpoint
 from layerline.addresses import split_address
 from layerline.errors import PortInUseError, UsageError
@@ -94,12 +93,13 @@ async def test_who_leaves_in_the_middle_is_refused(address: str, request_: bytes
     assert status == "HTTP/1.1 400 Bad Request"
 
 
-async def test_who_is_slow_is_cut_off(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "EXCHANGE_DEADLINE_S", 0.05)
-    reader, writer = await connect(address)
-    writer.write(b"GET /metrics HTTP/1.1\r\n")
-    assert await cut_off(reader)
-    writer.close()
+async def test_who_is_slow_is_cut_off() -> None:
+    hurried = metrics_endpoint("127.0.0.1", 0, lambda: TEXT, exchange_deadline_s=0.05)
+    async with asyncio.timeout(TEST_DEADLINE_S), hurried as address:
+        reader, writer = await connect(address)
+        writer.write(b"GET /metrics HTTP/1.1\r\n")
+        assert await cut_off(reader)
+        writer.close()
 
 
 async def test_one_connection_too_many_is_refused_and_there_is_room_again_once_one_has_left(address: str) -> None:
@@ -114,10 +114,10 @@ async def test_one_connection_too_many_is_refused_and_there_is_room_again_once_o
         writer.close()
 
 
-async def test_the_end_does_not_wait_for_who_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "EXCHANGE_DEADLINE_S", 2 * TEST_DEADLINE_S)
+async def test_the_end_does_not_wait_for_who_is_connected() -> None:
+    patient = metrics_endpoint("127.0.0.1", 0, lambda: TEXT, exchange_deadline_s=2 * TEST_DEADLINE_S)
     async with asyncio.timeout(TEST_DEADLINE_S):
-        async with metrics_endpoint("127.0.0.1", 0, lambda: TEXT) as address:
+        async with patient as address:
             reader, writer = await connect(address)
             assert await answered(address, ASK)  # by then the other connection is attended to, too
         assert await cut_off(reader)

@@ -18,9 +18,8 @@ from layerline.errors import (
     ModelNotFoundError,
     OverloadedError,
 )
-from layerline.models import indexing
 from layerline.models.card import ModelCard
-from layerline.models.indexing import IndexCommand, OnProgress, index_command
+from layerline.models.indexing import IndexCommand, OnProgress, index_apart, index_command
 from node.daemon.stages.model_library import MAX_INDEXINGS, ModelLibrary
 from tests.fakes.model_files import TinyModel, write_gguf
 
@@ -123,11 +122,9 @@ async def test_a_child_that_fails_is_an_error(
         await library(tmp_path, saying(*lines, code=9)).open("tiny", ignore)
 
 
-async def test_a_child_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexing, "SILENCE_DEADLINE_S", 0.1)
-    with_files(tmp_path, "tiny")
+async def test_a_child_that_says_nothing_is_ended(tmp_path: Path) -> None:
     with pytest.raises(DeadlineError, match="no progress"):
-        await library(tmp_path, saying(None)).open("tiny", ignore)
+        await index_apart(tmp_path, "tiny", tmp_path, tmp_path / "card", ignore, saying(None), silence_deadline_s=0.1)
 
 
 async def test_all_who_ask_share_one_indexing_and_the_last_to_leave_ends_it(tmp_path: Path) -> None:
