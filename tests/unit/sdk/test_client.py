@@ -43,6 +43,7 @@ from tests.fakes.coordinator_service import (
     Hang,
     serving,
 )
+from tests.fakes.hurried_transport import hurried_client
 
 HI = [{"role": "user", "content": "Hi"}]
 WAIT_S = 20
@@ -247,10 +248,9 @@ def test_a_killed_coordinator_is_an_error_at_once() -> None:
             next(stream)
 
 
-def test_a_frozen_coordinator_is_an_error_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_coordinator_is_an_error_and_not_a_hang() -> None:
     sooner = {"grpc.keepalive_time_ms": 1_000, "grpc.keepalive_timeout_ms": 1_000, "grpc.http2.ping_timeout_ms": 1_000}
-    monkeypatch.setattr(channels, "CLIENT_OPTIONS", [*(dict(channels.CLIENT_OPTIONS) | sooner).items()])
-    with _coordinator_process() as (process, address), Client(address) as client:
+    with _coordinator_process() as (process, address), hurried_client(address, sooner) as client:
         stream = client.chat(HI, stream=True)
         assert isinstance(next(stream), Piece)
         os.kill(process.pid, signal.SIGSTOP)
