@@ -18,7 +18,7 @@ from layerline.models.spec import ModelSpec
 from layerline.peer import Peer
 from layerline.plan import StageSpec
 from node.daemon.stages.keeper import KeeperSettings, StageKeeper
-from node.daemon.stages.kept import Models, OnLost, SpawnWorker
+from node.daemon.stages.kept import KeptStage, Models, OnLost, SpawnWorker
 from node.daemon.stages.model_library import OpenedModel
 from node.daemon.workers.group import WorkerGroup
 from node.pipe import Placed, Start, Started
@@ -212,3 +212,18 @@ def make_keeper(
         spawn_worker=spawn_worker,
         call_later=(timers or FakeTimers()).call_later,
     )
+
+
+def ignore(_done_bytes: int, _total_bytes: int) -> None:
+    """For a load whose progress is no matter."""
+
+
+def ignore_loss(_stage: KeptStage, _error: LayerlineError) -> None:
+    """For a holder that takes no note of losses."""
+
+
+async def held_and_left(keeper: StageKeeper) -> None:
+    """A coordinator has held the node, loaded a stage and left."""
+    keeper.taken(ignore_loss)
+    await keeper.load(stage_spec(), ignore)
+    await keeper.released()

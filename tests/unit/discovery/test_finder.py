@@ -7,44 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from coordinator.discovery.cluster import Answered, Known, Lead, Unanswered
-from coordinator.discovery.enquiry import Describe, ask
 from coordinator.discovery.finder import Finder
-from coordinator.discovery.search import NONE_FOUND_S, PATIENCE_S, QUIET_S, SILENT_S, STARTING_S
-from layerline.errors import NodeUnreachableError, UsageError
-from layerline.facts import NodeFacts
-from layerline.racing import STAGGER_S
+from coordinator.discovery.search import NONE_FOUND_S, QUIET_S, SILENT_S, STARTING_S
+from layerline.errors import UsageError
+from tests.fakes.described import Says, describe_as, now_s
 from tests.fakes.lookout import FakeLookout, advert
 from tests.fakes.virtual_time import run_in_virtual_time
 from tests.fakes.worlds import node
 
 SILENT = 1e9
-Says = NodeFacts | str | float  # facts, a refusal, or silence for so many seconds and then facts of "late"
-
-
-def describe_as(world: Mapping[str, Says], asked: list[str] | None = None) -> Describe:
-    """Answers as `world` says; any other address is refused."""
-
-    async def describe(address: str) -> NodeFacts:
-        if asked is not None:
-            asked.append(address)
-        says = world.get(address, "connection refused")
-        if isinstance(says, str):
-            raise NodeUnreachableError(f"{address}: {says}")
-        if isinstance(says, float):
-            await asyncio.sleep(says)
-            return node("late")
-        return says
-
-    return describe
 
 
 def finder(lookout: FakeLookout, world: Mapping[str, Says], *by_hand: str) -> Finder:
     return Finder(lookout, by_hand, describe_as(world), instance="0123456789abcdef")
-
-
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def test_nodes_are_found_by_mdns_and_by_hand() -> None:
@@ -279,54 +254,5 @@ def test_an_address_by_hand_that_is_none_is_refused(address: str) -> None:
     async def search() -> None:
         with pytest.raises(UsageError, match="--node"):
             finder(FakeLookout(), {}, address)
-
-    run_in_virtual_time(search())
-
-
-LEAD = Known(lead=Lead.of_advert(advert("a", "x:1", "x:2", "x:3")))
-
-
-def test_the_first_address_that_answers_wins() -> None:
-    async def search() -> None:
-        asked: list[str] = []
-        outcome = await ask(LEAD, describe_as({"x:2": node("a"), "x:3": node("a")}, asked), PATIENCE_S)
-        assert outcome == Answered(address="x:2", facts=node("a"), failures=(("x:1", "connection refused"),))
-        assert asked == ["x:1", "x:2"]
-
-    run_in_virtual_time(search())
-
-
-def test_a_silent_address_holds_up_the_next_for_a_moment_only() -> None:
-    async def search() -> None:
-        began_s = now_s()
-        outcome = await ask(LEAD, describe_as({"x:1": SILENT, "x:2": node("a")}), PATIENCE_S)
-        assert isinstance(outcome, Answered)
-        assert outcome.address == "x:2"
-        assert now_s() - began_s == pytest.approx(STAGGER_S)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    run_in_virtual_time(search())
-
-
-def test_a_slow_first_address_may_still_win() -> None:
-    async def search() -> None:
-        lead = Known(lead=Lead.by_hand("slow:1"))
-        outcome = await ask(lead, describe_as({"slow:1": 1.5}), PATIENCE_S)
-        assert outcome == Answered(address="slow:1", facts=node("late"))
-
-    run_in_virtual_time(search())
-
-
-def test_when_no_address_answers_each_has_its_failure() -> None:
-    async def search() -> None:
-        began_s = now_s()
-        outcome = await ask(LEAD, describe_as({"x:1": SILENT, "x:3": node("someone-else")}), PATIENCE_S)
-        assert isinstance(outcome, Unanswered)
-        assert dict(outcome.failures) == {
-            "x:1": f"no answer within {PATIENCE_S:g} s",
-            "x:2": "connection refused",
-            "x:3": "another node answers there, someone-else",
-        }
-        assert now_s() - began_s == pytest.approx(PATIENCE_S)
 
     run_in_virtual_time(search())

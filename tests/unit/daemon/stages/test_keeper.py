@@ -19,25 +19,18 @@ from layerline.errors import (
 )
 from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP
 from layerline.peer import Peer
-from node.daemon.stages.keeper import StageKeeper
 from node.daemon.stages.kept import KeptStage
 from tests.fakes.daemon_parts import (
     DIGEST,
     FakeEpochs,
-    FakeTimers,
     FakeWorkers,
+    held_and_left,
+    ignore,
+    ignore_loss,
     make_keeper,
     place_of,
     stage_spec,
 )
-
-
-def ignore(_done_bytes: int, _total_bytes: int) -> None:
-    pass
-
-
-def ignore_loss(_stage: KeptStage, _error: LayerlineError) -> None:
-    pass
 
 
 async def test_a_stage_is_loaded_with_all_a_worker_must_know() -> None:
@@ -115,21 +108,6 @@ async def test_a_stage_that_does_not_fit_beside_those_in_use_is_refused_and_says
     with pytest.raises(PlanDoesNotFitError, match=f"(?i){words}, where 1.0 GiB"):
         await keeper.load(stage_spec("two", pages=BIG), ignore)
     assert [worker.told for worker in workers.spawned] == [["start"]]
-
-
-async def test_idle_stages_give_way_the_longest_idle_first_and_only_as_far_as_they_must() -> None:
-    workers = FakeWorkers()
-    keeper = make_keeper(workers.spawn)
-    for name in ("one", "two"):
-        keeper.taken(ignore_loss)
-        await keeper.load(stage_spec(name, pages=BIG // 2), ignore)
-        await keeper.released()
-    keeper.taken(ignore_loss)
-    await keeper.load(stage_spec("small"), ignore)
-    assert [stage.spec.model for stage in keeper.loaded] == ["one", "two", "small"]
-    await keeper.load(stage_spec("three", pages=BIG), ignore)
-    assert [stage.spec.model for stage in keeper.loaded] == ["two", "small", "three"]
-    assert [worker.told for worker in workers.spawned][:2] == [["start", "vacate", "stop"], ["start", "vacate"]]
 
 
 async def test_a_stage_in_use_is_kept_where_another_is_refused_that_would_not_fit_even_alone() -> None:
@@ -223,57 +201,6 @@ async def test_a_stage_whose_worker_is_lost_cannot_be_bound() -> None:
     with pytest.raises(StageFailedError, match="killed"):
         await keeper.bind(stage, place_of(1))
     assert epochs.epoch == 0
-
-
-async def held_and_left(keeper: StageKeeper) -> None:
-    keeper.taken(ignore_loss)
-    await keeper.load(stage_spec(), ignore)
-    await keeper.released()
-
-
-async def test_a_stage_that_nobody_wants_any_more_is_ended_after_a_while() -> None:
-    workers, timers = FakeWorkers(), FakeTimers()
-    keeper = make_keeper(workers.spawn, timers=timers)
-    await held_and_left(keeper)
-    assert [delay_s for delay_s, _ in timers.waiting.values()] == [300.0]
-    assert keeper.loaded
-    timers.go_off()
-    async with asyncio.timeout(5):
-        await keeper.close()
-    assert workers.spawned[0].told == ["start", "vacate", "stop"]
-    assert keeper.loaded == ()
-
-
-async def test_the_next_coordinator_calls_the_end_off() -> None:
-    workers, timers = FakeWorkers(), FakeTimers()
-    keeper = make_keeper(workers.spawn, timers=timers)
-    await held_and_left(keeper)
-    keeper.taken(ignore_loss)
-    assert len(timers.waiting) == 1  # from now on, as nobody has asked for it yet
-    _, adopted = await keeper.load(stage_spec(), ignore)
-    assert adopted
-    assert timers.waiting == {}
-
-
-async def test_a_timer_that_went_off_just_before_a_coordinator_came_ends_nothing() -> None:
-    workers, timers = FakeWorkers(), FakeTimers()
-    keeper = make_keeper(workers.spawn, timers=timers)
-    await held_and_left(keeper)
-    timers.go_off()
-    keeper.taken(ignore_loss)
-    _, adopted = await keeper.load(stage_spec(), ignore)
-    assert adopted
-
-
-async def test_a_stage_that_the_next_holder_does_not_want_is_ended_all_the_same() -> None:
-    workers, timers = FakeWorkers(), FakeTimers()
-    keeper = make_keeper(workers.spawn, timers=timers)
-    await held_and_left(keeper)
-    keeper.taken(ignore_loss)
-    await keeper.load(stage_spec("two"), ignore)
-    timers.go_off()
-    await keeper.ending()
-    assert [stage.spec.model for stage in keeper.loaded] == ["two"]
 
 
 async def test_a_lost_worker_is_told_to_the_holder_alone_with_its_stage() -> None:
