@@ -31,7 +31,7 @@ from layerline.facts import ModelListing, NodeFacts
 from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
 from layerline.models.folder import is_model
-from layerline.models.indexing import card_at, index_apart
+from layerline.models.indexer import card_at, index_apart
 from layerline.models.mismatch import describe_mismatch
 from layerline.models.names import composed, listed_name, name_as_listed, path_here
 from layerline.peer import Peer

@@ -17,15 +17,16 @@ from typing import Any, Self, TypeVar
 from coordinator.concurrency import ended
 from coordinator.discovery.browser import Browser, NoMdns
 from coordinator.discovery.finder import Finder
+from coordinator.made_plan import Tell, untold
 from coordinator.model_service import ModelService, ServiceBounds
 from coordinator.node_client import NodeClient
 from coordinator.pipeline import pipeline
-from coordinator.plan_maker import Availability, PlanMaker, Tell, untold
+from coordinator.plan_maker import Availability, PlanMaker
 from coordinator.plan_match import does_for, other_model
 from coordinator.settings import CoordinatorSettings
 from layerline.addresses import split_address
 from layerline.errors import LayerlineError, NoCoordinatorError, RequestError
-from layerline.holding import HoldHello
+from layerline.hold import HoldHello
 from layerline.models.names import same_name
 from layerline.plan import Plan, PlanRequest
 from layerline.reports import (

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from coordinator.answers import Stopwatch, answer_pieces, read_prompt
 from coordinator.concurrency import ended
 from coordinator.engine import STEP_DEADLINE_S, Engine
+from coordinator.made_plan import MadePlan, Planner, Tell, untold
 from coordinator.model_life import GiveUp, ModelLife, ModelState, Recovery
 from coordinator.node_client import NO_GROWTH_DEADLINE_S
-from coordinator.node_session import HOLD_DEADLINES, HoldDeadlines
+from coordinator.node_hold import HOLD_DEADLINES, HoldDeadlines
 from coordinator.pipeline import OpenPipeline
-from coordinator.plan_maker import MadePlan, Planner, Tell, untold
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
@@ -37,7 +37,7 @@ from layerline.errors import (
     typed,
     without_trace,
 )
-from layerline.holding import HoldHello
+from layerline.hold import HoldHello
 from layerline.models.card import ModelCard
 from layerline.plan import Plan, PlanRequest
 from layerline.reports import NodeProgress, Planned, PlanReport

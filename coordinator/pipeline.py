@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from coordinator.concurrency import all_of
-from coordinator.node_session import HOLD_DEADLINES, HoldDeadlines, NodeSession, hold
+from coordinator.node_hold import HOLD_DEADLINES, HoldDeadlines, NodeHold, hold
 from coordinator.ring import Ring
 from coordinator.verdict import Verdict
 from layerline.addresses import join_address, split_address
 from layerline.errors import LayerlineError, ProtocolError
 from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP, PLAN_KEY_BYTES, Hello
-from layerline.holding import HoldHello, Loaded, Place
+from layerline.hold import HoldHello, Loaded, Place
 from layerline.peer import Peer
 from layerline.plan import PipelinePlan
 from layerline.rpc.links import FrameSender, ResultReceiver
@@ -94,39 +94,39 @@ async def _built(
     on_progress: OnProgress,
     deadlines: HoldDeadlines,
 ) -> tuple[PipelinePlan, Ring]:
-    sessions = await all_of(
+    holds = await all_of(
         held.enter_async_context(
             hold(transport, nodes[stage.node_id], hello=hello, on_lost=verdict.hear, deadlines=deadlines)
         )
         for stage in planned.stages
     )
-    held.push_async_callback(_end_silent_workers, sessions, verdict)
-    bound = replace(planned, epoch=_next_epoch(sessions))
-    loaded = await all_of(_load(bound, index, session, on_progress) for index, session in enumerate(sessions))
+    held.push_async_callback(_end_silent_workers, holds, verdict)
+    bound = replace(planned, epoch=_next_epoch(holds))
+    loaded = await all_of(_load(bound, index, node_hold, on_progress) for index, node_hold in enumerate(holds))
     peers = [_data_port(nodes[stage.node_id], answer) for stage, answer in zip(bound.stages, loaded, strict=True)]
     places = _places(bound.epoch, peers)
-    await _bind_backwards(sessions, places)
+    await _bind_backwards(holds, places)
     return bound, await _dial(held, transport, bound, peers, places, hello.coordinator, verdict)
 
 
-async def _end_silent_workers(sessions: Sequence[NodeSession], verdict: Verdict) -> None:
+async def _end_silent_workers(holds: Sequence[NodeHold], verdict: Verdict) -> None:
     """Ends the workers that went silent though their nodes still obey: nobody could adopt one that is frozen."""
-    for index, session in enumerate(sessions):
-        if session.node in verdict.silent:
+    for index, node_hold in enumerate(holds):
+        if node_hold.node in verdict.silent:
             with contextlib.suppress(LayerlineError, TimeoutError):
                 async with asyncio.timeout(END_SILENT_DEADLINE_S):
-                    await session.unload(_number(index))
+                    await node_hold.unload(_number(index))
 
 
-async def _load(pipeline: PipelinePlan, index: int, session: NodeSession, on_progress: OnProgress) -> Loaded:
+async def _load(pipeline: PipelinePlan, index: int, node_hold: NodeHold, on_progress: OnProgress) -> Loaded:
     stage = pipeline.stages[index]
-    return await session.load(_number(index), stage.spec, lambda done, total: on_progress(stage.node, done, total))
+    return await node_hold.load(_number(index), stage.spec, lambda done, total: on_progress(stage.node, done, total))
 
 
-def _next_epoch(sessions: Sequence[NodeSession]) -> int:
+def _next_epoch(holds: Sequence[NodeHold]) -> int:
     """One more than any of the nodes has seen; ProtocolError if one has seen what cannot be."""
-    highest = max(sessions, key=lambda session: session.welcome.last_epoch)
-    last_epoch, lowest = highest.welcome.last_epoch, min(session.welcome.last_epoch for session in sessions)
+    highest = max(holds, key=lambda node_hold: node_hold.welcome.last_epoch)
+    last_epoch, lowest = highest.welcome.last_epoch, min(node_hold.welcome.last_epoch for node_hold in holds)
     if last_epoch + 1 >= MAX_EPOCH or last_epoch - lowest >= MAX_EPOCH_JUMP:
         raise ProtocolError(
             f"Node {highest.node} says that it has seen epoch {last_epoch}, and nobody makes so many plans.",
@@ -149,10 +149,10 @@ def _places(epoch: int, peers: Sequence[Peer]) -> list[Place]:
     ]
 
 
-async def _bind_backwards(sessions: Sequence[NodeSession], places: Sequence[Place]) -> None:
+async def _bind_backwards(holds: Sequence[NodeHold], places: Sequence[Place]) -> None:
     # A stage dials the next one as it is bound, so that one must have its place already.
-    for index, session in reversed(list(enumerate(sessions))):
-        await session.bind(_number(index), places[index])
+    for index, node_hold in reversed(list(enumerate(holds))):
+        await node_hold.bind(_number(index), places[index])
 
 
 async def _dial(

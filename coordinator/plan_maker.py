@@ -5,13 +5,14 @@ Loads nothing. A plan made again after a loss prefers the one before: what its n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from coordinator.catalogue import FoundModel, OnProgress, OpenModel, find_model, is_of_digest, is_one_of
 from coordinator.discovery.finder import Enough, Finder
 from coordinator.discovery.members import Member, unusable_notes
+from coordinator.made_plan import MadePlan, Tell, untold
 from coordinator.planning.adoption import adopt
 from coordinator.planning.planner import make_plan
 from coordinator.planning.problem import Problem
@@ -25,22 +26,10 @@ from layerline.errors import (
 )
 from layerline.models.card import ModelCard
 from layerline.models.names import same_name
-from layerline.peer import Peer
 from layerline.plan import Plan, PlanRequest
-from layerline.reports import Announcement, NodeProgress, PrepareEvent, waiting_sentence
+from layerline.reports import Announcement, NodeProgress, waiting_sentence
 
 AGAIN_DEADLINE_S = 1.0  # for the nodes that do not answer, after a loss
-
-Tell = Callable[[PrepareEvent], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MadePlan:
-    """A plan, the model's card, and by node id the control port of each node, where it answered first."""
-
-    plan: Plan
-    card: ModelCard
-    nodes: Mapping[str, Peer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,16 +38,6 @@ class Availability:
 
     free: bool
     coordinators: tuple[str, ...] = ()
-
-
-class Planner(Protocol):
-    """What makes plans: `PlanMaker`, or a fake."""
-
-    async def plan(self, request: PlanRequest, tell: Tell) -> MadePlan:
-        """The first plan."""
-
-    async def plan_again(self, request: PlanRequest, lost: MadePlan, tell: Tell, *, keep: bool) -> MadePlan:
-        """The plan that comes after `lost`."""
 
 
 class FindModel(Protocol):
@@ -285,10 +264,6 @@ def _indexing(tell: Tell) -> OnProgress:
         tell(NodeProgress(node=node, phase="index", done_bytes=done_bytes, total_bytes=total_bytes))
 
     return progressed
-
-
-def untold(_event: PrepareEvent) -> None:
-    """A `Tell` for where nobody listens."""
 
 
 def _decided(request: PlanRequest, members: Sequence[Member], found: FoundModel) -> Plan:

@@ -111,7 +111,7 @@ class Span:
         return self.start + self.count
 
     @property
-    def drawn_positions(self) -> range:
+    def sampled_positions(self) -> range:
         """The positions of the tokens that are drawn."""
         return range(self.end - self.draws + 1, self.end + 1)
 
@@ -137,7 +137,7 @@ class StageTiming:
     """What a stage spent on a step: computing it, and before that.
 
     `waited_us`, at most MAX_WAITED_US, is from when it was done with the step before until this one's frame was
-    there, 0 for its first; `sending_us` is what it had taken to hand on the product of the step before.
+    there, 0 for its first; `sending_us` is what it had taken to hand on the output of the step before.
     """
 
     stage_index: int

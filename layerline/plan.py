@@ -16,7 +16,7 @@ DTYPE_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4}
 MAX_LAYERS = 1024
 MAX_PAGES = 1 << 24
 MAX_DEVICES = 64  # of a stage
-MAX_SHARE = 1_000_000
+MAX_PROPORTION = 1_000_000
 MAX_CONTEXT_TOKENS = 1 << 24
 
 
@@ -35,7 +35,7 @@ class StageSpec:
     max_rows: int  # the most rows a step may have
     kv_dtype: str = ""  # what keys and values are held in; empty: as dtype
     weights: str = ""  # what weights are held in; empty: as dtype
-    shares: tuple[int, ...] = ()  # what the devices take, in proportion to each other; empty: all the same
+    proportions: tuple[int, ...] = ()  # what the devices take, in proportion to each other; empty: all the same
 
     def __post_init__(self) -> None:
         require_name(self.model, "model name")
@@ -46,8 +46,11 @@ class StageSpec:
         _require_weights(self.weights, self.dtype)
         require(0 < len(self.devices) <= MAX_DEVICES, f"a stage needs 1 to {MAX_DEVICES} devices")
         require(len(set(self.devices)) == len(self.devices), "a stage names a device twice")
-        require(len(self.shares) in (0, len(self.devices)), "a stage needs a share for each device, or none")
-        require(all(0 < share <= MAX_SHARE for share in self.shares), f"shares must be 1 to {MAX_SHARE}")
+        require(len(self.proportions) in (0, len(self.devices)), "a stage needs a proportion for each device, or none")
+        require(
+            all(0 < proportion <= MAX_PROPORTION for proportion in self.proportions),
+            f"proportions must be 1 to {MAX_PROPORTION}",
+        )
         require(0 < self.pages <= MAX_PAGES, "pages out of range")
         require(0 < self.page_tokens <= 4096, "page_tokens out of range")
         require(0 < self.max_rows <= 65536, "max_rows out of range")

@@ -60,7 +60,7 @@ class ModelsReport:
 class StageReport:
     """One stage of a plan as users see it; layers are inclusive, memory in bytes, of all the devices together.
 
-    `shares` is what the devices take of each layer, in proportion to each other; empty if all take the same.
+    `proportions` is what the devices take of each layer, in proportion to each other; empty if all take the same.
     """
 
     node: str
@@ -73,7 +73,7 @@ class StageReport:
     workspace_bytes: int
     budget_bytes: int
     why: str
-    shares: tuple[int, ...] = ()
+    proportions: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, stage: StagePlan) -> StageReport:
@@ -89,7 +89,7 @@ class StageReport:
             workspace_bytes=stage.workspace_bytes,
             budget_bytes=stage.budget_bytes,
             why=stage.why,
-            shares=stage.spec.shares,
+            proportions=stage.spec.proportions,
         )
 
 

@@ -26,7 +26,7 @@ class StageStats:
     """What a stage did in a period; layers are inclusive.
 
     It computed for `busy_s`, waited for its next frame, while there was work in flight, for `waiting_s`, and for the
-    next stage to take its product for `sending_s`. `bubble_share` is the time in which it did not compute though
+    next stage to take its output for `sending_s`. `bubble_share` is the time in which it did not compute though
     there was work in flight. `step_time` is what it computed on a step.
     """
 

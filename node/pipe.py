@@ -15,7 +15,7 @@ from typing import Any, Self
 import msgpack
 
 from layerline.errors import LayerlineError, error_from_code
-from layerline.holding import Place
+from layerline.hold import Place
 from layerline.peer import Peer
 from layerline.plan import StageSpec
 
@@ -141,7 +141,9 @@ def unpack(body: bytes) -> tuple[int, ToWorker | FromWorker]:
 def _nested(fields: dict[str, Any]) -> dict[str, Any]:
     if "spec" in fields:
         spec = fields["spec"]
-        fields["spec"] = StageSpec(**{**spec, "devices": tuple(spec["devices"]), "shares": tuple(spec["shares"])})
+        fields["spec"] = StageSpec(
+            **{**spec, "devices": tuple(spec["devices"]), "proportions": tuple(spec["proportions"])}
+        )
     if "lines" in fields:
         fields["lines"] = tuple(fields["lines"])
     if fields.get("next") is not None:

@@ -19,17 +19,17 @@ from torch import Tensor
 from layerline.errors import ModelMismatchError, PlanInvalidError, StageFailedError
 from layerline.frames import Frame, SampledToken, StepResult
 from layerline.models.card import ModelCard
-from layerline.models.shares import rank_shares
+from layerline.models.model_parts import model_parts
 from layerline.models.sizes import LOGITS_ROWS, ModelSizes
 from layerline.plan import StageSpec
 from node.model.admission import check_frame
 from node.model.attention.backend import PagedAttention
 from node.model.attention.run_attention import RunAttention
 from node.model.decoder import Decoder
-from node.model.drawing import Draw, Drawing
 from node.model.linear.tensor_source import Progress
 from node.model.parallel import joined
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
+from node.model.token_sampling import TokenSampling, WantedToken
 from node.model.weights import Held, load_decoder
 from node.ranks.group import Alone, RankGroup
 
@@ -44,7 +44,7 @@ class Stage:
         *,
         decoder: Decoder,
         attention: PagedAttention,
-        drawing: Drawing,
+        sampling: TokenSampling,
         device: torch.device,
         weights_bytes: int,
     ) -> None:
@@ -53,7 +53,7 @@ class Stage:
         self._spec = spec
         self._decoder = decoder
         self._attention = attention
-        self._drawing = drawing
+        self._sampling = sampling
         self._device = device
         self._is_first = spec.first_layer == 0
         self._is_last = spec.last_layer == card.spec.layers - 1
@@ -75,9 +75,9 @@ class Stage:
         """
         assert group.count == len(spec.devices), "a rank for each device"
         _check_spec(card, spec)
-        share = rank_shares(card.spec, group.count, spec.shares)[group.rank]
+        part = model_parts(card.spec, group.count, spec.proportions)[group.rank]
         dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[group.rank])
-        held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, share=share, dtype=dtype, device=device)
+        held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, dtype=dtype, device=device)
         decoder = load_decoder(card, path, held, progress)
         attention = RunAttention.allocate(
             [layer.attention.core for layer in decoder.layers],
@@ -88,15 +88,15 @@ class Stage:
             device=device,
         )
         if group.count > 1:
-            decoder = joined(decoder, share.vocabulary, group)
-        drawing = Drawing(share.vocabulary.start, group)
-        sizes = ModelSizes.of(card, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype).of_rank(share)
+            decoder = joined(decoder, part.vocabulary, group)
+        sampling = TokenSampling(part.vocabulary.start, group)
+        sizes = ModelSizes.of(card, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype).of_rank(part)
         return cls(
             card,
             spec,
             decoder=decoder,
             attention=attention,
-            drawing=drawing,
+            sampling=sampling,
             device=device,
             weights_bytes=sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1)),
         )
@@ -115,7 +115,7 @@ class Stage:
     def run(self, frame: Frame) -> Frame | StepResult:
         """Computes one step: the frame for the next stage or, from the last one, the tokens that were drawn.
 
-        Of several ranks this is for rank 0. Neither product has timings. Raises ProtocolError for a frame that is not
+        Of several ranks this is for rank 0. Neither output has timings. Raises ProtocolError for a frame that is not
         for this stage, before anything is allocated.
         """
         x_TC = self._passed(frame)
@@ -143,7 +143,7 @@ class Stage:
         """What was drawn. A sequence has failed if any of its rows is not numbers, even if no token is wanted yet:
         what was written to its pages must not be read by others."""
         drawn = self._sample(frame, x_TC)
-        wanted = {(span.sequence, position) for span in frame.spans for position in span.drawn_positions}
+        wanted = {(span.sequence, position) for span in frame.spans for position in span.sampled_positions}
         missing = wanted - {(token.sequence, token.position) for token in drawn}
         failed = _not_numbers(frame, x_TC) | {sequence for sequence, _ in missing}
         sampled = tuple(token for token in drawn if token.sequence not in failed)
@@ -153,7 +153,7 @@ class Stage:
         """Draws after the last rows of the spans that ask for it; logits of other rows are never computed."""
         wanted = _wanted_draws(frame)
         blocks = (wanted[first : first + LOGITS_ROWS] for first in range(0, len(wanted), LOGITS_ROWS))
-        return self._drawing.after(
+        return self._sampling.after(
             (self._decoder.logits(x_TC[[row for row, _ in block]]), [draw for _, draw in block]) for block in blocks
         )
 
@@ -167,12 +167,14 @@ def _not_numbers(frame: Frame, x_TC: Tensor) -> set[int]:
     return {span.sequence for span, rows in zip(frame.spans, of_spans, strict=True) if not bool(rows.all())}
 
 
-def _wanted_draws(frame: Frame) -> list[tuple[int, Draw]]:
+def _wanted_draws(frame: Frame) -> list[tuple[int, WantedToken]]:
     """The rows after which a token is drawn, each with what is wanted there."""
-    wanted: list[tuple[int, Draw]] = []
+    wanted: list[tuple[int, WantedToken]] = []
     for end, span in zip(itertools.accumulate(span.count for span in frame.spans), frame.spans, strict=True):
         if span.sampling:
-            draws = (Draw(sequence=span.sequence, position=p, sampling=span.sampling) for p in span.drawn_positions)
+            draws = (
+                WantedToken(sequence=span.sequence, position=p, sampling=span.sampling) for p in span.sampled_positions
+            )
             wanted += zip(range(end - span.draws, end), draws, strict=True)
     return wanted
 

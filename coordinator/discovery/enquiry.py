@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from coordinator.discovery.cluster import Answered, Known, Outcome, Unanswered
 from layerline.errors import LayerlineError, NodeUnreachableError
 from layerline.facts import NodeFacts
-from layerline.racing import race
+from layerline.race import race
 
 Describe = Callable[[str], Awaitable[NodeFacts]]
 

@@ -11,7 +11,7 @@ from coordinator.planning.problem import Problem
 from coordinator.planning.room import Priced, preferred, useful_pages
 from layerline.errors import PlanInvalidError
 from layerline.facts import NodeFacts
-from layerline.models.shares import rank_shares
+from layerline.models.model_parts import model_parts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +71,7 @@ def check_degree(problem: Problem, nodes: Sequence[NodeFacts]) -> None:
     asked = problem.request.tensor_parallel
     if asked < 2:
         return
-    rank_shares(problem.spec, asked)
+    model_parts(problem.spec, asked)
     ready = [node for node in nodes if node.state == "ready"]
     most = max(map(most_like_devices, ready), default=0)
     if most < asked:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coordinator.planning.footprint import Ends, Footprint
 from layerline.facts import ALL_REDUCE_BYTES, DeviceFacts, NodeFacts
-from layerline.models.shares import RankShare
+from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import WeightSize
 from layerline.plan import DTYPE_BYTES
 
@@ -43,7 +43,7 @@ class Rank:
     """One device of a group, its part of the model with the memory of that, and what weights cost a token there."""
 
     device: DeviceFacts
-    share: RankShare
+    part: ModelPart
     footprint: Footprint
     times: WeightTimes
 
@@ -59,7 +59,7 @@ class Rank:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceGroup:
-    """Devices of one node and kind; `proportions` is how they share, as `StageSpec.shares` has it.
+    """Devices of one node and kind; `proportions` is how they share, as `StageSpec.proportions` has it.
 
     Times are of one row, in seconds: of an all-reduce between the devices, of each layer with its all-reduces, and of
     the output matrix.

@@ -15,7 +15,7 @@ from coordinator.planning.device_group import EQUAL_WITHIN, DeviceGroup, Rank, W
 from coordinator.planning.problem import Problem
 from layerline.errors import PlanInvalidError
 from layerline.facts import DEVICE_KINDS, DeviceFacts, NodeFacts
-from layerline.models.shares import rank_shares
+from layerline.models.model_parts import model_parts
 from layerline.models.sizes import WeightSize
 
 _PROPORTION = 1000  # of the device that takes most
@@ -135,16 +135,16 @@ def _group(
 ) -> DeviceGroup | None:
     """The group, or None if the model cannot be split over so many devices."""
     try:
-        shares = rank_shares(problem.spec, len(devices), proportions)
+        parts = model_parts(problem.spec, len(devices), proportions)
     except PlanInvalidError:
         return None
     ranks = tuple(
         Rank(
             device=device,
-            share=share,
-            footprint=problem.rank_footprint(share),
+            part=part,
+            footprint=problem.rank_footprint(part),
             times=times[node.node_id, device.device],
         )
-        for device, share in zip(devices, shares, strict=True)
+        for device, part in zip(devices, parts, strict=True)
     )
     return DeviceGroup.of(problem.footprint, node, ranks, proportions)

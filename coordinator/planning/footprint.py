@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.shares import RankShare
+from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
 from layerline.plan import DTYPE_BYTES
@@ -46,9 +46,9 @@ class Footprint:
         self._page_P = _summed([PAGE_TOKENS * kv_bytes for kv_bytes in sizes.kv_bytes])
         self._workspace = {has: sizes.workspace_bytes(max_rows, has_output=has) for has in (False, True)}
 
-    def of_rank(self, share: RankShare) -> Footprint:
+    def of_rank(self, part: ModelPart) -> Footprint:
         """That of the part that one rank has."""
-        return Footprint(self.sizes.of_rank(share), self.max_rows)
+        return Footprint(self.sizes.of_rank(part), self.max_rows)
 
     @property
     def layers(self) -> range:

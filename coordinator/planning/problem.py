@@ -10,7 +10,7 @@ from coordinator.planning.footprint import PAGE_TOKENS, Footprint, rows_of_a_ste
 from layerline.errors import UsageError
 from layerline.facts import NodeFacts
 from layerline.models.card import ModelCard
-from layerline.models.shares import RankShare
+from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import ModelSizes, most_sequence_pages
 from layerline.models.spec import ModelSpec
 from layerline.plan import PlanRequest
@@ -51,14 +51,14 @@ class Problem:
         return Footprint(sizes, rows_of_a_step(self.spec, self.request.dtype))
 
     @cached_property
-    def _footprints(self) -> dict[RankShare, Footprint]:
+    def _footprints(self) -> dict[ModelPart, Footprint]:
         return {}
 
-    def rank_footprint(self, share: RankShare) -> Footprint:
+    def rank_footprint(self, part: ModelPart) -> Footprint:
         """The same of the part that a rank has."""
-        if share not in self._footprints:
-            self._footprints[share] = self.footprint.of_rank(share)
-        return self._footprints[share]
+        if part not in self._footprints:
+            self._footprints[part] = self.footprint.of_rank(part)
+        return self._footprints[part]
 
     def pages(self, context_tokens: int) -> int:
         """The KV pages of one sequence."""

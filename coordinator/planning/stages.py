@@ -9,7 +9,7 @@ from coordinator.planning.footprint import PAGE_TOKENS
 from coordinator.planning.problem import Problem
 from coordinator.planning.room import useful_pages
 from layerline.facts import NodeFacts
-from layerline.models.shares import rank_shares
+from layerline.models.model_parts import model_parts
 from layerline.plan import PipelinePlan, Plan, StagePlan, StageSpec
 
 
@@ -34,7 +34,7 @@ def stage_specs(decision: Decision) -> list[StageSpec]:
             last_layer=assignment.layers.stop - 1,
             dtype=problem.request.dtype,
             devices=assignment.group.devices,
-            shares=assignment.group.proportions,
+            proportions=assignment.group.proportions,
             pages=pages,
             page_tokens=PAGE_TOKENS,
             max_rows=problem.footprint.max_rows,
@@ -48,8 +48,8 @@ def stage_specs(decision: Decision) -> list[StageSpec]:
 def stage_plan(problem: Problem, node: NodeFacts, spec: StageSpec, why: str) -> StagePlan:
     """The stage `spec` on `node`, with the memory it takes and what the node's devices for it offer, all together."""
     layers = range(spec.first_layer, spec.last_layer + 1)
-    shares = rank_shares(problem.spec, len(spec.devices), spec.shares)
-    ranks = [problem.rank_footprint(share) for share in shares]
+    parts = model_parts(problem.spec, len(spec.devices), spec.proportions)
+    ranks = [problem.rank_footprint(part) for part in parts]
     return StagePlan(
         node_id=node.node_id,
         node=node.name,

@@ -26,9 +26,9 @@ class Step:
         """The number of rows of prompts, and of logs that are computed again."""
         return len(self.token_ids) - self.decode_rows
 
-    def drawn_positions(self) -> frozenset[tuple[int, int]]:
+    def sampled_positions(self) -> frozenset[tuple[int, int]]:
         """The sequences and positions that a token is to be drawn for."""
-        return frozenset((span.sequence, position) for span in self.spans for position in span.drawn_positions)
+        return frozenset((span.sequence, position) for span in self.spans for position in span.sampled_positions)
 
     def tokens_of(self, result: StepResult) -> dict[tuple[int, int], int]:
         """The token drawn for each position of sequences that have not failed; ProtocolError if not of this step."""
@@ -38,7 +38,7 @@ class Step:
         failed = frozenset(result.failed)
         if not failed <= {span.sequence for span in self.spans}:
             raise ProtocolError(f"The last stage says that sequences failed which are not in step {result.step}.")
-        wanted = {(sequence, position) for sequence, position in self.drawn_positions() if sequence not in failed}
+        wanted = {(sequence, position) for sequence, position in self.sampled_positions() if sequence not in failed}
         if len(sampled) != len(result.sampled) or sampled.keys() != wanted:
             returned = sorted((token.sequence, token.position) for token in result.sampled)
             raise ProtocolError(

@@ -13,7 +13,7 @@ number of steps before it.
 What is measured where
 ----------------------
 A stage reports with each step how long it computed, how long it had waited for the frame since it was done with the one
-before, and how long it had been sending that one's product. The coordinator knows when a step left and came back. No
+before, and how long it had been sending that one's output. The coordinator knows when a step left and came back. No
 clocks of two machines are compared. From when the pipeline was empty until the next step left, stages wait for
 requests, not for each other; steps keep their order, so each stage reports this time with that step, and it is
 subtracted there.

@@ -68,7 +68,7 @@ def _stage_metrics(recent: Iterable[StageStats], total: Iterable[StageStats]) ->
     text = "Time that a stage waited for its next frame while there was work in flight."
     yield _each("stage_busy_seconds_total", "counter", "Time that a stage computed.", ever, lambda s: s.busy_s)
     yield _each("stage_waiting_seconds_total", "counter", text, ever, lambda s: s.waiting_s)
-    text = "Time that a stage waited until its product was taken."
+    text = "Time that a stage waited until its output was taken."
     yield _each("stage_sending_seconds_total", "counter", text, ever, lambda s: s.sending_s)
     text = "Part of the working time in which a stage did not compute."
     yield _each("stage_bubble_ratio", "gauge", text, latest, lambda s: s.bubble_share)

@@ -6,8 +6,8 @@ The way of a model
 (`gguf_file`) or a folder of safetensors (`safetensors_file`) says of itself; the family (`families`, one file each)
 makes a `spec` of its config, layer by layer, and `layout` says where each tensor lies. The tokenizer of either
 container becomes one JSON. `index` hashes the tensors, which makes the `card`; `card_cache` keeps it. Nodes and
-coordinators have that done in a bounded child process (`indexing`, `index_child`), as the files may be anybody's.
+coordinators have that done in a bounded child process (`indexer`, `index_child`), as the files may be anybody's.
 
-From a card everything else follows: `sizes` is what a stage takes, `shares` what each rank has of it, and `read` gives
-the rows of a tensor, checked as they pass. Nothing here knows torch.
+From a card everything else follows: `sizes` is what a stage takes, `model_parts` what each rank has of it, and `read`
+gives the rows of a tensor, checked as they pass. Nothing here knows torch.
 """

@@ -1,7 +1,8 @@
 """How many bytes and numbers the parts of a model are, once held: what planning and loading agree on.
 
 Weights are counted from the tensor table, layer by layer; keys and values, and what computing takes beside, from the
-description of the layers. A rank has of each tensor the part that its share says, and is counted from the same table.
+description of the layers. A rank has of each tensor the rows and columns of its part, counted from the same
+table.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from layerline.models.known_families import family_of_config
-from layerline.models.shares import RankShare
+from layerline.models.model_parts import ModelPart
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from layerline.models.tensor_rules import ENDS, side_lengths
 from layerline.models.tensor_table import TensorEntry
@@ -96,9 +97,9 @@ class ModelSizes:
         """Those of the whole model."""
         return _counted(card.spec, card.spec, _Table.of(card), dtype, kv_dtype)
 
-    def of_rank(self, share: RankShare) -> ModelSizes:
+    def of_rank(self, part: ModelPart) -> ModelSizes:
         """Those of the part that one rank has."""
-        return _counted(self.model, share.part_of(self.model), self.table, self.dtype, self.kv_dtype)
+        return _counted(self.model, part.part_of(self.model), self.table, self.dtype, self.kv_dtype)
 
     def weights_bytes(self, layers: range) -> int:
         """Bytes of the weights of a stage: its layers, and embedding and output where it has those.

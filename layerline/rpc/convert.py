@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from layerline import facts, holding, plan, reports, requests, sampling, stats_report
+from layerline import facts, hold, plan, reports, requests, sampling, stats_report
 from layerline.errors import LayerlineError, ProtocolError
 from layerline.rpc.status import detail_from_error, error_from_detail
 from layerline.rpc.v1 import common_pb2, coordinator_pb2, node_pb2
@@ -32,7 +32,7 @@ _MESSAGE_OF: dict[type, type[Message]] = {
 }
 for _module, _messages in (
     (facts, node_pb2),
-    (holding, node_pb2),
+    (hold, node_pb2),
     (plan, node_pb2),
     (plan, coordinator_pb2),
     (reports, coordinator_pb2),

@@ -28,7 +28,7 @@ from layerline.errors import (
 from layerline.frames import Frame, Hello, StepResult
 from layerline.interfaces import scoped_here
 from layerline.peer import Peer
-from layerline.racing import race
+from layerline.race import race
 from layerline.rpc.channels import MAX_MESSAGE_BYTES
 from layerline.rpc.convert_frames import frame_to_message, hello_to_message, result_from_message
 from layerline.rpc.status import call_failure, connection_failure, error_from_detail, error_from_rpc, has_detail

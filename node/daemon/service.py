@@ -12,12 +12,12 @@ import grpc.aio
 from layerline.checks import require_name
 from layerline.errors import ProtocolError
 from layerline.facts import NodeFacts
-from layerline.holding import HoldCommand, HoldEvent
+from layerline.hold import HoldCommand, HoldEvent
 from layerline.rpc.callers import Callers
 from layerline.rpc.convert import from_union, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler
 from layerline.rpc.v1 import node_pb2
-from layerline.rpc.writing import write_whole
+from layerline.rpc.whole_writes import write_whole
 from node.daemon.hold.admission import HoldAdmission
 from node.daemon.stages.model_library import ModelLibrary
 

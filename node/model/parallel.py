@@ -1,6 +1,6 @@
 """Tensor parallelism, put on a decoder from outside: the decoder itself is plain single-device code.
 
-Each rank has a decoder of its part of the model (`RankShare.part_of`). What its attention and its feed-forward make of
+Each rank has a decoder of its part of the model (`ModelPart.part_of`). What its attention and its feed-forward make of
 the residual is only a part of a sum, and its embedding knows only some tokens; here the sums are completed over the
 ranks, so that every rank goes on with the whole residual. The output is left in parts: each rank has the logits of its
 tokens.

@@ -1,10 +1,10 @@
-"""The sides of a model's tensors, and which part of each a rank holds: what its share means for rows and columns."""
+"""The sides of a model's tensors, and which part of each a rank holds: what its part means for rows and columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layerline.models.shares import RankShare
+from layerline.models.model_parts import ModelPart
 from layerline.models.spec import ModelSpec
 
 
@@ -30,12 +30,12 @@ class Sides:
     head: Side
 
     @classmethod
-    def of(cls, spec: ModelSpec, share: RankShare, layer: int) -> Sides:
-        """Those of one layer of a model of which one rank has `share`; the hidden side is never split."""
+    def of(cls, spec: ModelSpec, part: ModelPart, layer: int) -> Sides:
+        """Those of one layer of a model of which one rank has `part`; the hidden side is never split."""
         attention, feed_forward = spec.layer(layer).attention, spec.layer(layer).feed_forward
-        own = share.kinds[spec.layer_kinds[layer]]
+        own = part.kinds[spec.layer_kinds[layer]]
         return cls(
-            vocabulary=Side(length=spec.vocabulary, part=share.vocabulary),
+            vocabulary=Side(length=spec.vocabulary, part=part.vocabulary),
             hidden=Side(length=spec.hidden, part=range(spec.hidden)),
             feed_forward=Side(length=feed_forward.intermediate, part=own.intermediate),
             queries=_of_heads(attention.heads, own.heads, attention.head_dim),

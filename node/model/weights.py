@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from layerline.models.card import ModelCard
+from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.shares import RankShare
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
 from node.model.attention.backend import LayerAttention
@@ -26,7 +26,7 @@ from node.model.decoder import Decoder, Layer, Output
 from node.model.embedding import Embedding
 from node.model.feed_forward import GatedFeedForward
 from node.model.linear.forms import Linear
-from node.model.linear.loading import HeldAs, load_embedding, load_linear, load_tensor, load_tied
+from node.model.linear.load import HeldAs, load_embedding, load_linear, load_tensor, load_tied
 from node.model.linear.tensor_source import Progress, TensorSlice, TensorSource
 from node.model.norm import Norm
 from node.model.rope import Rope, pair_order
@@ -39,11 +39,11 @@ Ends = tuple[Embedding | None, Linear | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Held:
-    """What is loaded: of layers first_layer..last_layer the part `share`, in `dtype` on `device`."""
+    """What is loaded: of layers first_layer..last_layer the part `part`, in `dtype` on `device`."""
 
     first_layer: int
     last_layer: int
-    share: RankShare
+    part: ModelPart
     dtype: torch.dtype
     device: torch.device
 
@@ -54,8 +54,8 @@ def load_decoder(card: ModelCard, path: Path, held: Held, progress: Progress) ->
     The decoder of a part is that of the smaller model which the part is. Raises ModelCorruptError if a tensor is
     missing, has another shape, or its bytes have changed.
     """
-    part, dtype = held.share.part_of(card.spec), str(held.dtype).removeprefix("torch.")
-    sizes = ModelSizes.of(card, dtype=dtype, kv_dtype=dtype).of_rank(held.share)
+    part, dtype = held.part.part_of(card.spec), str(held.dtype).removeprefix("torch.")
+    sizes = ModelSizes.of(card, dtype=dtype, kv_dtype=dtype).of_rank(held.part)
     total_bytes = sizes.weights_bytes(range(held.first_layer, held.last_layer + 1))
     with TensorReader(path, card) as reader:
         source = TensorSource(card, reader, total_bytes, progress)
@@ -171,7 +171,7 @@ class _StageLoader:
         )
 
     def _sides(self, layer: int) -> Sides:
-        return Sides.of(self._model, self._held.share, layer)
+        return Sides.of(self._model, self._held.part, layer)
 
 
 def _ropes(part: ModelSpec, held: Held) -> dict[tuple[RopeSpec, int], Rope]:

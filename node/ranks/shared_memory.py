@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from layerline.errors import StageFailedError
-from node.ranks.mapping import SLOT_BYTES, RankMapping
+from node.ranks.rank_mapping import SLOT_BYTES, RankMapping
 
 DEADLINE_S = 10.0
 LOOKS = 3000  # before sleeping in between: a few tenths of a millisecond

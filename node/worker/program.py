@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import NoReturn, cast
 
 from layerline.errors import LayerlineError, ProtocolError
-from layerline.holding import Place
+from layerline.hold import Place
 from layerline.printable import log_to_standard_error
 from layerline.rpc.channels import make_server
 from layerline.rpc.transport import Transport

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from node.ranks import mapping
+from node.ranks import rank_mapping
 from node.ranks.group import Alone, RankGroup
 from node.ranks.nccl import nccl_group
 from node.ranks.shared_memory import SharedMemoryGroup
@@ -22,7 +22,7 @@ def joined(shared: int | None, rank: int, devices: Sequence[str], *, deadline_s:
     if shared is None:
         yield Alone()
     elif devices[rank].startswith("cpu"):
-        yield SharedMemoryGroup(mapping.attach(shared, len(devices)), rank, devices, deadline_s=deadline_s)
+        yield SharedMemoryGroup(rank_mapping.attach(shared, len(devices)), rank, devices, deadline_s=deadline_s)
     else:
         with nccl_group(Path(f"/proc/self/fd/{shared}"), rank, devices, deadline_s=deadline_s) as group:
             yield group

@@ -1,4 +1,4 @@
-"""A stage in its place on the ring: takes a frame, computes it, hands the product on.
+"""A stage in its place on the ring: takes a frame, computes it, hands the output on.
 
 Knows no transport: what comes out goes into a `Sender`, be it a gRPC stream or a link in memory.
 """
@@ -42,16 +42,16 @@ class RingStage:
         self._results = results
         self._last_step = -1
         self._clock_ns = clock_ns
-        self._done_ns: int | None = None  # when the product of the last step was handed on
+        self._done_ns: int | None = None  # when the output of the last step was handed on
         self._sending_us = 0  # how long that took
 
     async def accept(self, frame: Frame) -> None:
-        """Computes one frame and hands its product on; waits while the next stage is behind."""
+        """Computes one frame and hands its output on; waits while the next stage is behind."""
         waited_us = self._waited_us()
         self._check(frame)
         self._last_step = frame.step
         began_ns = self._clock_ns()
-        product = await self._computed(frame)
+        output = await self._computed(frame)
         computed_ns = self._clock_ns()
         own = StageTiming(
             stage_index=self._stage_index,
@@ -59,17 +59,17 @@ class RingStage:
             waited_us=waited_us,
             sending_us=self._sending_us,
         )
-        await self._hand_on(replace(product, timings=(*frame.timings, own)))
+        await self._hand_on(replace(output, timings=(*frame.timings, own)))
         self._done_ns = self._clock_ns()
         self._sending_us = (self._done_ns - computed_ns) // 1000
 
-    async def _hand_on(self, product: Frame | StepResult) -> None:
-        if isinstance(product, Frame):
+    async def _hand_on(self, output: Frame | StepResult) -> None:
+        if isinstance(output, Frame):
             assert self._frames is not None
-            await self._frames.send(product)
+            await self._frames.send(output)
         else:
             assert self._results is not None
-            await self._results.send(product)
+            await self._results.send(output)
 
     def _waited_us(self) -> int:
         return 0 if self._done_ns is None else min((self._clock_ns() - self._done_ns) // 1000, MAX_WAITED_US)

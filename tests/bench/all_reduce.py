@@ -15,7 +15,7 @@ import torch
 
 from layerline.plan import DTYPES
 from node.model.tensors import TORCH_DTYPES
-from node.ranks import mapping
+from node.ranks import rank_mapping
 from node.ranks.measure import REPEATS, AllReduceTimes, measure_all_reduce
 from node.ranks.shared_memory import SharedMemoryGroup
 
@@ -27,7 +27,7 @@ def measure_between_processes(
     ranks: int = 2, values: int = VALUES, dtype: str = "bfloat16", repeats: int = REPEATS
 ) -> AllReduceTimes:
     """What rank 0 of that many fresh processes measures."""
-    descriptor = mapping.create(ranks)
+    descriptor = rank_mapping.create(ranks)
     options = ["--ranks", str(ranks), "--values", str(values), "--dtype", dtype, "--repeats", str(repeats)]
     command = [sys.executable, "-m", "tests.bench.all_reduce", *options, "--descriptor", str(descriptor)]
     try:
@@ -50,12 +50,12 @@ def measure_between_processes(
 def _as_rank(rank: int, descriptor: int, ranks: int, values: int, dtype: str, repeats: int) -> AllReduceTimes:
     torch.set_num_threads(1)
     devices = [f"cpu:{number}" for number in range(ranks)]
-    group = SharedMemoryGroup(mapping.attach(descriptor, ranks), rank, devices)
+    group = SharedMemoryGroup(rank_mapping.attach(descriptor, ranks), rank, devices)
     return measure_all_reduce(group, values, TORCH_DTYPES[dtype], torch.device("cpu"), repeats)
 
 
 @click.command()
-@click.option("--ranks", type=click.IntRange(2, mapping.MAX_RANKS), default=2, show_default=True)
+@click.option("--ranks", type=click.IntRange(2, rank_mapping.MAX_RANKS), default=2, show_default=True)
 @click.option("--values", type=click.IntRange(1), default=VALUES, show_default=True)
 @click.option("--dtype", type=click.Choice(DTYPES), default=DTYPES[0], show_default=True)
 @click.option("--repeats", type=click.IntRange(1), default=REPEATS, show_default=True)

@@ -50,7 +50,7 @@ class SleepingStage:
         sampled = tuple(
             SampledToken(sequence=span.sequence, position=position, token_id=TOKEN)
             for span in frame.spans
-            for position in span.drawn_positions
+            for position in span.sampled_positions
         )
         return StepResult(epoch=frame.epoch, step=frame.step, sampled=sampled)
 

@@ -36,12 +36,12 @@ import sys
 from pathlib import Path
 import psutil, torch
 from layerline.models.card import ModelCard
-from layerline.models.shares import rank_shares
+from layerline.models.model_parts import model_parts
 from node.model.weights import Held, load_decoder
 card, path = ModelCard.from_bytes(Path(sys.argv[1]).read_bytes()), Path(sys.argv[2])
 def load(first, last):
-    (whole,) = rank_shares(card.spec, 1)
-    held = Held(first_layer=first, last_layer=last, share=whole, dtype=torch.bfloat16, device=torch.device("cpu"))
+    (whole,) = model_parts(card.spec, 1)
+    held = Held(first_layer=first, last_layer=last, part=whole, dtype=torch.bfloat16, device=torch.device("cpu"))
     return load_decoder(card, path, held, lambda done, total: None)
 first = load(29, 29) if sys.argv[3] == "0" else load(0, 0)  # what the libraries take at first use
 before = psutil.Process().memory_info().rss

@@ -23,7 +23,7 @@ from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
 from layerline.errors import NodeLostError, PlanDoesNotFitError, StageFailedError
 from layerline.frames import Sampling
-from layerline.holding import HoldHello
+from layerline.hold import HoldHello
 from layerline.plan import PlanRequest
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
 from layerline.sampling import SamplingOptions

@@ -80,9 +80,9 @@ def test_logits_and_greedy_tokens_of_every_split(case: Case, degrees: tuple[int,
         assert chain.greedy(PROMPT, 12) == case.greedy
 
 
-@pytest.mark.parametrize("shares", [(3, 1), (1, 5, 2)], ids=str)
-def test_unequal_shares(case: Case, shares: tuple[int, ...]) -> None:
-    with ranked_chain(case.model, [len(shares)], shares=shares) as chain:
+@pytest.mark.parametrize("proportions", [(3, 1), (1, 5, 2)], ids=str)
+def test_unequal_shares(case: Case, proportions: tuple[int, ...]) -> None:
+    with ranked_chain(case.model, [len(proportions)], proportions=proportions) as chain:
         row = Rows(token_ids=PROMPT)
         (drawn,) = chain.step(row)
         all_close(case, row, logits_of(drawn))

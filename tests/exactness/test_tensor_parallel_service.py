@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layerline.errors import PlanInvalidError
 from layerline.frames import Sampling
-from node.ranks.mapping import SLOT_BYTES
+from node.ranks.rank_mapping import SLOT_BYTES
 from tests.fakes.crowd import Crowd
 from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel, write_gguf
@@ -97,21 +97,21 @@ def tensors_bytes() -> int:
     return sum(storages.values())
 
 
-@pytest.mark.parametrize("shares", [(), (3, 1)], ids=str)
-def test_a_rank_takes_the_memory_of_its_share(tmp_path: Path, shares: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("proportions", [(), (3, 1)], ids=str)
+def test_a_rank_takes_the_memory_of_its_share(tmp_path: Path, proportions: tuple[int, ...]) -> None:
     """In float32, since the size of a packed matrix cannot be asked for. The memory of the group is not the rank's."""
     model = StoredModel.written(tmp_path, TinyModel(layers=2, hidden=256, intermediate=768, heads=8, kv_heads=4))
     parts = []
     for rank in range(2):
         before_bytes = tensors_bytes()
-        stage = ranks_of(model, 2, 0, 1, shares)[rank]
+        stage = ranks_of(model, 2, 0, 1, proportions)[rank]
         taken_bytes = tensors_bytes() - before_bytes - GROUP_BYTES
         parts.append(stage.weights_bytes + stage.kv_bytes)
         assert taken_bytes == pytest.approx(parts[-1], rel=0.1)
         del stage
     whole = model.stage()
     assert sum(parts) == pytest.approx(whole.weights_bytes + whole.kv_bytes, rel=0.03)
-    due = shares[0] / sum(shares) if shares else 0.5
+    due = proportions[0] / sum(proportions) if proportions else 0.5
     assert parts[0] == pytest.approx(due * sum(parts), rel=0.1)
 
 

@@ -227,7 +227,7 @@ def test_cuts_do_not_change_a_bit_of_bfloat16(case_of: functools.partial[Case]) 
         return [logits_of(token).tobytes() for token in drawn]
 
     whole = answers(case.model.chain(1, dtype="bfloat16"))
-    for stages in (2, 30):
+    for stages in (2, 12):
         assert answers(case.model.chain(stages, dtype="bfloat16")) == whole
 
 

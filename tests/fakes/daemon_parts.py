@@ -11,9 +11,9 @@ from pathlib import Path
 
 from layerline.errors import LayerlineError
 from layerline.facts import DeviceFacts
-from layerline.holding import Bind, Place
+from layerline.hold import Bind, Place
 from layerline.hosting.child import python_module
-from layerline.models.indexing import OnProgress
+from layerline.models.indexer import OnProgress
 from layerline.models.spec import ModelSpec
 from layerline.peer import Peer
 from layerline.plan import StageSpec

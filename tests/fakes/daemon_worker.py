@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 
-from layerline.holding import Place
+from layerline.hold import Place
 from node import pipe
 
 

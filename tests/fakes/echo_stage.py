@@ -34,7 +34,7 @@ class EchoStage:
                 continue
             sampled += [
                 SampledToken(sequence=span.sequence, position=position, token_id=own[position - 1 - span.start] + 1)
-                for position in span.drawn_positions
+                for position in span.sampled_positions
             ]
         return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(sampled), failed=tuple(failed))
 

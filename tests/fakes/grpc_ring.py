@@ -9,7 +9,7 @@ from typing import cast
 from coordinator.ring import Ring
 from layerline.errors import LayerlineError
 from layerline.frames import Hello
-from layerline.holding import Place
+from layerline.hold import Place
 from layerline.rpc.channels import make_server
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.transport import Transport

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from layerline.holding import (
+from layerline.hold import (
     Heartbeat,
     HoldCommand,
     HoldEvent,

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from coordinator.made_plan import MadePlan, Tell
 from coordinator.pipeline import OnProgress
-from coordinator.plan_maker import MadePlan, Tell
 from coordinator.ring import Ring
 from coordinator.verdict import Verdict
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.frames import Frame, StepResult
-from layerline.holding import HoldHello
+from layerline.hold import HoldHello
 from layerline.peer import Peer
 from layerline.plan import PipelinePlan, Plan, PlanRequest, StagePlan
 from node.worker.stage_compute import RankCompute

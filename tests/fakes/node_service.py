@@ -18,10 +18,10 @@ import grpc.aio
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.facts import ModelListing, NodeFacts
 from layerline.frames import Frame, StepResult
-from layerline.holding import HEARTBEATS, Heartbeats, HoldCommand, HoldEvent, Place
+from layerline.hold import HEARTBEATS, Heartbeats, HoldCommand, HoldEvent, Place
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
-from layerline.models.indexing import OnProgress
+from layerline.models.indexer import OnProgress
 from layerline.rpc.channels import ConnectionBounds, make_server
 from layerline.rpc.convert import from_union, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler

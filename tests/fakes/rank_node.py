@@ -13,10 +13,10 @@ import numpy as np
 
 from layerline.errors import LayerlineError
 from layerline.frames import Frame, Hello, PageRun, Sampling, Span, TensorBytes
-from layerline.holding import Place
+from layerline.hold import Place
 from layerline.hosting.child import python_module
 from layerline.models.card import ModelCard
-from layerline.models.indexing import OnProgress
+from layerline.models.indexer import OnProgress
 from layerline.plan import StageSpec
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.transport import Transport
@@ -113,13 +113,13 @@ class RankNode:
             card_path=card_path,
         )
 
-    async def load(self, ranks: int, shares: Sequence[int] = ()) -> KeptStage:
+    async def load(self, ranks: int, proportions: Sequence[int] = ()) -> KeptStage:
         """The whole model on that many ranks."""
         devices = tuple(f"cpu:{rank}" for rank in range(ranks)) if ranks > 1 else ("cpu",)
-        stage, _ = await self.keeper.load(self.spec(devices, shares), lambda _done, _total: None)
+        stage, _ = await self.keeper.load(self.spec(devices, proportions), lambda _done, _total: None)
         return stage
 
-    def spec(self, devices: Sequence[str], shares: Sequence[int] = ()) -> StageSpec:
+    def spec(self, devices: Sequence[str], proportions: Sequence[int] = ()) -> StageSpec:
         return StageSpec(
             model="tiny.gguf",
             digest=self._card.digest,
@@ -127,7 +127,7 @@ class RankNode:
             last_layer=self._card.spec.layers - 1,
             dtype="float32",
             devices=tuple(devices),
-            shares=tuple(shares),
+            proportions=tuple(proportions),
             pages=8,
             page_tokens=4,
             max_rows=16,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from layerline.frames import Frame, StepResult
-from node.ranks import mapping
+from node.ranks import rank_mapping
 from node.ranks.group import Alone, RankGroup
 from node.ranks.shared_memory import SharedMemoryGroup
 from node.stage import Stage
@@ -21,10 +21,10 @@ Product = TypeVar("Product")
 
 def shared_groups(count: int, *, deadline_s: float = DEADLINE_S) -> list[SharedMemoryGroup]:
     """The groups of `count` ranks over fresh memory, one for each rank."""
-    descriptor = mapping.create(count)
+    descriptor = rank_mapping.create(count)
     devices = [f"cpu:{rank}" for rank in range(count)]
     try:
-        mappings = [mapping.attach(descriptor, count) for _ in devices]
+        mappings = [rank_mapping.attach(descriptor, count) for _ in devices]
     finally:
         os.close(descriptor)
     return [SharedMemoryGroup(mappings[rank], rank, devices, deadline_s=deadline_s) for rank in range(count)]
@@ -58,14 +58,16 @@ class RankedStage:
 
 @contextmanager
 def ranked_chain(
-    model: StoredModel, degrees: Sequence[int], *, shares: Sequence[int] = (), **changes: Any
+    model: StoredModel, degrees: Sequence[int], *, proportions: Sequence[int] = (), **changes: Any
 ) -> Iterator[StageChain]:
-    """The whole model in stages of as many ranks as `degrees` says; `shares` are those of each stage."""
+    """The whole model in stages of as many ranks as `degrees` says; `proportions` are those of each stage."""
     layers, count = model.card.spec.layers, len(degrees)
     with ThreadPoolExecutor(sum(degrees)) as threads:
         stages = [
             RankedStage(
-                ranks_of(model, degree, layers * index // count, layers * (index + 1) // count - 1, shares, **changes),
+                ranks_of(
+                    model, degree, layers * index // count, layers * (index + 1) // count - 1, proportions, **changes
+                ),
                 threads,
             )
             for index, degree in enumerate(degrees)
@@ -74,10 +76,10 @@ def ranked_chain(
 
 
 def ranks_of(
-    model: StoredModel, count: int, first_layer: int, last_layer: int, shares: Sequence[int] = (), **changes: Any
+    model: StoredModel, count: int, first_layer: int, last_layer: int, proportions: Sequence[int] = (), **changes: Any
 ) -> list[Stage]:
     """A stage of those layers, as it is on each of its ranks."""
     devices = tuple(f"cpu:{rank}" for rank in range(count))
-    spec = model.spec(first_layer, last_layer, devices=devices, shares=tuple(shares), **changes)
+    spec = model.spec(first_layer, last_layer, devices=devices, proportions=tuple(proportions), **changes)
     groups: Sequence[RankGroup] = shared_groups(count) if count > 1 else [Alone()]
     return [Stage.load(model.card, model.path, spec, lambda done_bytes, total_bytes: None, group) for group in groups]

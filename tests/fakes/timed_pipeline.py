@@ -80,7 +80,7 @@ class TimedPipeline:
         sampled = tuple(
             SampledToken(sequence=span.sequence, position=position, token_id=TOKEN)
             for span in step.spans
-            for position in span.drawn_positions
+            for position in span.sampled_positions
         )
         result = StepResult(epoch=1, step=step.number, sampled=sampled, timings=tuple(timings))
         self._results.append((self.now_us, time_us + self._hop_us, result))

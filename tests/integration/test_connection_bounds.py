@@ -12,9 +12,9 @@ import grpc.aio
 import pytest
 
 from coordinator.node_client import NodeClient
-from coordinator.node_session import hold
+from coordinator.node_hold import hold
 from layerline.errors import NodeUnreachableError
-from layerline.holding import HoldHello
+from layerline.hold import HoldHello
 from layerline.models.card import ModelCard
 from layerline.rpc.channels import ConnectionBounds
 from layerline.rpc.transport import Transport

@@ -12,14 +12,14 @@ from dataclasses import replace
 import pytest
 
 from coordinator.engine import Engine
-from coordinator.node_session import HoldDeadlines
+from coordinator.node_hold import HoldDeadlines
 from layerline.errors import (
     NoCoordinatorError,
     NodeDrainingError,
     NodeLostError,
     StageFailedError,
 )
-from layerline.holding import Heartbeats
+from layerline.hold import Heartbeats
 from layerline.models.card import ModelCard
 from layerline.plan import PlanRequest
 from layerline.requests import GenerateRequest, Piece

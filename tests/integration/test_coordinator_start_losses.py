@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.node_session import HoldDeadlines
+from coordinator.node_hold import HoldDeadlines
 from layerline.errors import (
     DeadlineError,
     ModelCorruptError,

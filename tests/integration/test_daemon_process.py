@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from coordinator.node_client import NodeClient
-from coordinator.node_session import hold
+from coordinator.node_hold import hold
 from layerline.errors import LayerlineError, ModelNotFoundError, NodeDrainingError
-from layerline.holding import HoldHello
+from layerline.hold import HoldHello
 from layerline.rpc.transport import Transport
 from node.daemon.devices.readings import Speed
 from node.daemon.devices.speeds import speed_file, speed_key

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from coordinator.node_client import NodeClient
-from coordinator.node_session import hold
+from coordinator.node_hold import hold
 from layerline.addresses import split_address
 from layerline.errors import (
     LayerlineError,
@@ -26,7 +26,7 @@ from layerline.errors import (
     StageFailedError,
     WireVersionError,
 )
-from layerline.holding import (
+from layerline.hold import (
     Failed,
     Heartbeat,
     HoldCommand,

@@ -14,7 +14,7 @@ from coordinator.coordinator import Coordinator
 from coordinator.model_service import ModelService, ServiceBounds
 from coordinator.service import CoordinatorService
 from layerline.async_client import AsyncClient
-from layerline.holding import HoldHello
+from layerline.hold import HoldHello
 from layerline.plan import PlanRequest
 from layerline.reports import CoordinatorFacts
 from layerline.requests import GenerateRequest

@@ -79,7 +79,7 @@ def listening(process: psutil.Process) -> list[int]:
 
 @pytest.mark.parametrize("count", [2, pytest.param(3, marks=SLOW)])
 async def test_ranks_draw_what_one_does_and_only_rank_0_listens(node: RankNode, count: int) -> None:
-    stage = await node.load(count, shares=range(1, count + 1))
+    stage = await node.load(count, proportions=range(1, count + 1))
     alone = node.drawn_alone(*PROMPT)
     assert await node.greedy(stage, *PROMPT) == alone
     async with node.ring(stage) as ring:

@@ -13,7 +13,7 @@ import grpc.aio
 import psutil
 import pytest
 
-from layerline.holding import (
+from layerline.hold import (
     Bind,
     Bound,
     Heartbeat,

@@ -14,7 +14,7 @@ import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, NodeLostError, ProtocolError
 from layerline.frames import Frame, Hello, PageRun, Sampling, Span, StepResult, TensorBytes
-from layerline.holding import Place
+from layerline.hold import Place
 from layerline.hosting.child import python_module, spawn
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model

@@ -10,7 +10,7 @@ from coordinator.planning.split import Split
 from coordinator.planning.stages import pages_of, tightest_of
 from coordinator.planning.words.reasons import left_out_sentence
 from coordinator.planning.words.speeds import speed_notes
-from layerline.models.shares import unevenness
+from layerline.models.model_parts import unevenness
 from layerline.units import format_bytes, format_seconds
 
 
@@ -82,7 +82,7 @@ def _moved_notes(split: Split) -> list[str]:
 def _unevenness_notes(decision: Decision) -> list[str]:
     """What could not be split in proportion."""
     uneven = (
-        (each.group.node.name, unevenness(decision.problem.spec, [rank.share for rank in each.group.ranks]))
+        (each.group.node.name, unevenness(decision.problem.spec, [rank.part for rank in each.group.ranks]))
         for each in decision.assignments
     )
     return [f"On {name}: {sentence}" for name, sentence in uneven if sentence]

@@ -28,7 +28,7 @@ def needed_bytes(stage: StageReport) -> int:
 
 def devices_text(stage: StageReport) -> str:
     """The devices of a stage, with what they take of each layer if that is not the same."""
-    shares = [f" {share / sum(stage.shares):.0%}" for share in stage.shares] or [""] * len(stage.devices)
+    shares = [f" {share / sum(stage.proportions):.0%}" for share in stage.proportions] or [""] * len(stage.devices)
     return ", ".join(f"{device}{share}" for device, share in zip(stage.devices, shares, strict=False))
 
 

@@ -275,7 +275,7 @@ class StageReport(_message.Message):
     WORKSPACE_BYTES_FIELD_NUMBER: _builtins.int
     BUDGET_BYTES_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
-    SHARES_FIELD_NUMBER: _builtins.int
+    PROPORTIONS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     node_id: _builtins.str
     first_layer: _builtins.int
@@ -288,7 +288,7 @@ class StageReport(_message.Message):
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    def proportions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """of the devices, in proportion to each other; none: all take the same"""
 
     def __init__(
@@ -304,11 +304,11 @@ class StageReport(_message.Message):
         workspace_bytes: _builtins.int = ...,
         budget_bytes: _builtins.int = ...,
         why: _builtins.str = ...,
-        shares: _abc.Iterable[_builtins.int] | None = ...,
+        proportions: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "devices", b"devices", "first_layer", b"first_layer", "kv_bytes", b"kv_bytes", "last_layer", b"last_layer", "node", b"node", "node_id", b"node_id", "shares", b"shares", "weights_bytes", b"weights_bytes", "why", b"why", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "devices", b"devices", "first_layer", b"first_layer", "kv_bytes", b"kv_bytes", "last_layer", b"last_layer", "node", b"node", "node_id", b"node_id", "proportions", b"proportions", "weights_bytes", b"weights_bytes", "why", b"why", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

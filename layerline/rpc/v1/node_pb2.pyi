@@ -319,7 +319,7 @@ class StageSpec(_message.Message):
     PAGE_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_ROWS_FIELD_NUMBER: _builtins.int
     KV_DTYPE_FIELD_NUMBER: _builtins.int
-    SHARES_FIELD_NUMBER: _builtins.int
+    PROPORTIONS_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     digest: _builtins.str
@@ -338,7 +338,7 @@ class StageSpec(_message.Message):
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    def proportions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """what the devices take, in proportion to each other; empty: all the same"""
 
     def __init__(
@@ -354,12 +354,12 @@ class StageSpec(_message.Message):
         page_tokens: _builtins.int = ...,
         max_rows: _builtins.int = ...,
         kv_dtype: _builtins.str = ...,
-        shares: _abc.Iterable[_builtins.int] | None = ...,
+        proportions: _abc.Iterable[_builtins.int] | None = ...,
         weights: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "shares", b"shares", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "proportions", b"proportions", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from layerline.addresses import is_loopback, join_address, split_address
 from layerline.errors import NodeDrainingError, NodeHeldError, ProtocolError, WireVersionError
 from layerline.facts import Holder
-from layerline.holding import HEARTBEATS, Heartbeats, HoldHello
+from layerline.hold import HEARTBEATS, Heartbeats, HoldHello
 from layerline.rpc.callers import Callers
 from layerline.version import WIRE_VERSION
 from node.daemon.hold.hold import Hold, Wire

@@ -22,7 +22,7 @@ from layerline.errors import (
     ProtocolError,
     StageFailedError,
 )
-from layerline.holding import (
+from layerline.hold import (
     HEARTBEATS,
     Bind,
     Bound,

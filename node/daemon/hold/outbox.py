@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from layerline.errors import OverloadedError
-from layerline.holding import Heartbeat, HoldEvent, LoadProgress
+from layerline.hold import Heartbeat, HoldEvent, LoadProgress
 
 MAX_EVENTS = 64
 

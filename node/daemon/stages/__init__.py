@@ -8,5 +8,5 @@ that if a new stage needs its memory, the longest idle first. A lost worker ends
 which and why.
 
 The `model_library` lists the models folder, and has a child process hash a model once
-(`layerline.models.indexing`), when somebody first asks for its card.
+(`layerline.models.indexer`), when somebody first asks for its card.
 """

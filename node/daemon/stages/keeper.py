@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from layerline.errors import LayerlineError, ModelMismatchError, ProtocolError
 from layerline.facts import DeviceFacts, LoadedStage
 from layerline.frames import MAX_EPOCH_JUMP
-from layerline.holding import Place
-from layerline.models.indexing import OnProgress
+from layerline.hold import Place
+from layerline.models.indexer import OnProgress
 from layerline.plan import StageSpec
 from node.daemon.stages.kept import CallLater, Epochs, KeptStage, Models, SpawnWorker, Worker
 from node.daemon.stages.memory import StageBytes, check_memory_fits, device_bytes, fits

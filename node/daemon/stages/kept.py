@@ -8,8 +8,8 @@ from typing import Protocol
 
 from layerline.errors import LayerlineError
 from layerline.facts import LoadedStage
-from layerline.holding import Place
-from layerline.models.indexing import OnProgress
+from layerline.hold import Place
+from layerline.models.indexer import OnProgress
 from layerline.plan import StageSpec
 from node.daemon.stages.memory import StageBytes
 from node.daemon.stages.model_library import OpenedModel

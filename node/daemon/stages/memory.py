@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import DeviceFacts
-from layerline.models.shares import rank_shares
+from layerline.models.model_parts import model_parts
 from layerline.models.sizes import Described, ModelSizes
 from layerline.plan import StageSpec
 from layerline.units import format_bytes
@@ -96,9 +96,9 @@ def _does_not_fit(
 
 def device_bytes(spec: StageSpec, model: Described) -> Mapping[str, RankBytes]:
     """What the stage takes on each of its devices; PlanInvalidError if the model cannot be split so."""
-    shares = rank_shares(model.spec, len(spec.devices), spec.shares)
+    parts = model_parts(model.spec, len(spec.devices), spec.proportions)
     sizes = ModelSizes.of(model, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype)
-    return {device: _rank_bytes(spec, sizes.of_rank(share)) for device, share in zip(spec.devices, shares, strict=True)}
+    return {device: _rank_bytes(spec, sizes.of_rank(part)) for device, part in zip(spec.devices, parts, strict=True)}
 
 
 def _rank_bytes(spec: StageSpec, sizes: ModelSizes) -> RankBytes:

@@ -15,7 +15,7 @@ from layerline.errors import LayerlineError, ModelCorruptError, OverloadedError
 from layerline.facts import ModelListing
 from layerline.models.card_cache import CardCache
 from layerline.models.folder import find_model, list_models
-from layerline.models.indexing import IndexCommand, OnProgress, card_at, index_apart, index_command
+from layerline.models.indexer import IndexCommand, OnProgress, card_at, index_apart, index_command
 from layerline.models.spec import ModelSpec
 from layerline.models.tensor_table import TensorEntry
 

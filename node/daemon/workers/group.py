@@ -11,7 +11,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from layerline.errors import LayerlineError, StageFailedError, first_of
-from layerline.holding import Place
+from layerline.hold import Place
 from layerline.hosting.child import compute_environment
 from node.daemon.workers.process import PATIENCE, OnLost, OnProgress, Patience, WorkerProcess
 from node.daemon.workers.seats import RankSeat, rank_seats

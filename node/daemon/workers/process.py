@@ -19,7 +19,7 @@ import psutil
 from layerline.endings import NOT_FAILURES
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.growth import GrowthDeadline
-from layerline.holding import Place
+from layerline.hold import Place
 from layerline.hosting.child import LastWords, kill, reaped, spawn
 from node import pipe
 from node.daemon.workers.commands import Commands

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from node.pipe import Start
-from node.ranks import mapping
+from node.ranks import rank_mapping
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ def _shared(devices: Sequence[str], held: ExitStack) -> int | None:
     if len(devices) == 1:
         return None
     on_cpu = devices[0].startswith("cpu")
-    descriptor = mapping.create(len(devices)) if on_cpu else os.memfd_create("layerline-rendezvous")
+    descriptor = rank_mapping.create(len(devices)) if on_cpu else os.memfd_create("layerline-rendezvous")
     held.callback(os.close, descriptor)
     return descriptor
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from layerline.frames import Span
 from node.model.attention.backend import LayerAttention
-from node.model.attention.merging import Part, merged, with_sinks
+from node.model.attention.merge import Part, merged, with_sinks
 from node.model.attention.passes import AttentionPass, attention_pass, reversed_pass
 from node.model.attention.pieces import Group, Piece, StepPieces
 from node.model.attention.pools import LayerPool, layer_pool, most_slots

@@ -96,7 +96,7 @@ def test_a_plan_tells_what_keys_and_values_are_held_in_if_it_is_not_what_weights
 
 def test_a_plan_tells_what_each_device_takes_if_it_is_not_the_same(address: str, fake: FakeCoordinator) -> None:
     attic, cellar = PLAN.stages
-    split = dataclasses.replace(attic, devices=("cuda:0", "cuda:1"), shares=(1000, 500))
+    split = dataclasses.replace(attic, devices=("cuda:0", "cuda:1"), proportions=(1000, 500))
     stages = (split, dataclasses.replace(cellar, devices=("cpu:0", "cpu:1")))
     fake.plan = dataclasses.replace(PLAN, pipelines=(PipelineReport(stages=stages),))
     result = run(address, "plan", "tiny", "--tensor-parallel", "2")
@@ -104,7 +104,7 @@ def test_a_plan_tells_what_each_device_takes_if_it_is_not_the_same(address: str,
     assert "cuda:0 67%, cuda:1 33%" in result.stdout
     assert "cpu:0, cpu:1 " in result.stdout
     (pipeline,) = json.loads(run(address, "plan", "tiny", "--json").stdout)["pipelines"]
-    shares = [stage["shares"] for stage in pipeline["stages"]]
+    shares = [stage["proportions"] for stage in pipeline["stages"]]
     assert shares == [[1000, 500], []]
 
 

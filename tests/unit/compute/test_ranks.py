@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from layerline.errors import StageFailedError
-from node.ranks import mapping, shared_memory
+from node.ranks import rank_mapping, shared_memory
 from node.ranks.group import Alone
-from node.ranks.mapping import SLOT_BYTES
 from node.ranks.measure import measure_all_reduce
+from node.ranks.rank_mapping import SLOT_BYTES
 from node.ranks.shared_memory import SharedMemoryGroup
 from tests.fakes.ranked_stages import shared_groups, together
 
@@ -103,9 +103,9 @@ def test_ranks_that_come_at_any_time_never_read_what_is_not_yet_or_no_longer_the
 
 def silent_group(rank: int, count: int) -> SharedMemoryGroup:
     """A rank whose others never come, with a clock on which three seconds pass at each look."""
-    descriptor = mapping.create(count)
+    descriptor = rank_mapping.create(count)
     try:
-        shared = mapping.attach(descriptor, count)
+        shared = rank_mapping.attach(descriptor, count)
     finally:
         os.close(descriptor)
     ticks = itertools.count(0, 3)
@@ -126,32 +126,32 @@ def test_all_silent_ranks_are_named_and_those_that_came_are_not() -> None:
 
 
 def test_memory_of_another_size_or_kind_is_refused() -> None:
-    descriptor = mapping.create(2)
+    descriptor = rank_mapping.create(2)
     try:
-        with pytest.raises(StageFailedError, match=f"has {mapping.mapping_bytes(2)} bytes, but 3 ranks need"):
-            mapping.attach(descriptor, 3)
+        with pytest.raises(StageFailedError, match=f"has {rank_mapping.mapping_bytes(2)} bytes, but 3 ranks need"):
+            rank_mapping.attach(descriptor, 3)
         os.pwrite(descriptor, b"another!", 0)
         with pytest.raises(StageFailedError, match="not that of 2 ranks"):
-            mapping.attach(descriptor, 2)
+            rank_mapping.attach(descriptor, 2)
         os.ftruncate(descriptor, 4096)
         with pytest.raises(StageFailedError, match="has 4096 bytes"):
-            mapping.attach(descriptor, 2)
+            rank_mapping.attach(descriptor, 2)
     finally:
         os.close(descriptor)
     with pytest.raises(StageFailedError, match="cannot be reached"):
-        mapping.attach(descriptor, 2)
+        rank_mapping.attach(descriptor, 2)
 
 
 def test_the_memory_has_no_name_and_children_do_not_inherit_it_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     for has_memfd in (True, False):
         if not has_memfd:
             monkeypatch.delattr(os, "memfd_create", raising=False)
-        descriptor = mapping.create(2)
+        descriptor = rank_mapping.create(2)
         try:
             assert os.fstat(descriptor).st_nlink == 0
             assert not os.get_inheritable(descriptor)
-            mapping.attach(descriptor, 2).counters[mapping.RankMapping.counter_index(1)] = 5
-            assert mapping.attach(descriptor, 2).counters[mapping.RankMapping.counter_index(1)] == 5
+            rank_mapping.attach(descriptor, 2).counters[rank_mapping.RankMapping.counter_index(1)] = 5
+            assert rank_mapping.attach(descriptor, 2).counters[rank_mapping.RankMapping.counter_index(1)] == 5
         finally:
             os.close(descriptor)
 

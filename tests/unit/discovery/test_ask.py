@@ -9,7 +9,7 @@ import pytest
 from coordinator.discovery.cluster import Answered, Known, Lead, Unanswered
 from coordinator.discovery.enquiry import ask
 from coordinator.discovery.search import PATIENCE_S
-from layerline.racing import STAGGER_S
+from layerline.race import STAGGER_S
 from tests.fakes.described import describe_as, now_s
 from tests.fakes.lookout import advert
 from tests.fakes.virtual_time import run_in_virtual_time

@@ -145,7 +145,7 @@ def test_a_stage_over_several_devices_is_adopted_with_their_shares() -> None:
     again = adopted(with_loaded(SPLIT, plan), context_tokens=4096)
     assert again is not None
     (stage,) = again.stages
-    assert (stage.spec.devices, stage.spec.shares) == (("cuda:0", "cuda:1"), (1000, 500))
+    assert (stage.spec.devices, stage.spec.proportions) == (("cuda:0", "cuda:1"), (1000, 500))
     assert stage.budget_bytes == 600 * MIB
     assert (stage.weights_bytes, stage.kv_bytes) == (plan.stages[0].weights_bytes, plan.stages[0].kv_bytes)
 

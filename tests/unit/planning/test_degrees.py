@@ -13,7 +13,7 @@ from coordinator.planning.planner import make_plan
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import ALL_REDUCE_BYTES, DeviceFacts, NodeFacts
 from layerline.layers_option import parse_layers
-from layerline.models.shares import rank_shares
+from layerline.models.model_parts import model_parts
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
 from layerline.plan import Plan, PlanRequest, StagePlan
@@ -40,7 +40,7 @@ def needed_bytes(stage: StagePlan, spec: ModelSpec) -> dict[str, int]:
     held = stage.spec
     layers, tokens = range(held.first_layer, held.last_layer + 1), held.pages * held.page_tokens
     whole = ModelSizes.of(model_card(spec), dtype=held.dtype, kv_dtype=held.held_kv_dtype)
-    parts = [whole.of_rank(share) for share in rank_shares(spec, len(held.devices), held.shares)]
+    parts = [whole.of_rank(part) for part in model_parts(spec, len(held.devices), held.proportions)]
     return {
         name: part.weights_bytes(layers)
         + tokens * part.kv_bytes_per_token(layers)
@@ -59,7 +59,7 @@ def test_a_stage_that_fits_one_device_is_not_split_while_nothing_says_that_it_he
 
 def test_a_layer_is_split_where_that_was_measured_to_be_faster() -> None:
     (stage,) = plan(node("a", *gpus(2), all_reduce_us=20)).stages
-    assert (stage.spec.devices, stage.spec.shares) == (("cuda:0", "cuda:1"), ())
+    assert (stage.spec.devices, stage.spec.proportions) == (("cuda:0", "cuda:1"), ())
     times = "a token takes 13.5 ms on one and 8.39 ms on 2, with two all-reduces of 0.02 ms a layer"
     assert stage.why.endswith(f"2 devices, as {times}")
 
@@ -145,13 +145,13 @@ def test_what_cannot_be_even_is_said() -> None:
 def test_devices_of_unlike_speed_share_by_it() -> None:
     parts = (device("cpu:0", gb_per_s=20), device("cpu:1", gb_per_s=40))
     (stage,) = plan(node("a", *parts, all_reduce_us=10)).stages
-    assert (stage.spec.devices, stage.spec.shares) == (("cpu:0", "cpu:1"), (500, 1000))
+    assert (stage.spec.devices, stage.spec.proportions) == (("cpu:0", "cpu:1"), (500, 1000))
 
 
 def test_devices_of_unlike_memory_share_by_it_where_equal_parts_do_not_fit() -> None:
     parts = (device("cpu:0", budget_bytes=400 * MIB), device("cpu:1", budget_bytes=200 * MIB))
     (stage,) = plan(node("a", *parts, all_reduce_us=10), context_tokens=4096).stages
-    assert stage.spec.shares == (1000, 500)
+    assert stage.spec.proportions == (1000, 500)
 
 
 def test_devices_of_unlike_kind_are_not_put_together() -> None:

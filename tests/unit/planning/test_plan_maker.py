@@ -12,7 +12,8 @@ from coordinator.catalogue import FoundModel, OnProgress, OpenModel
 from coordinator.discovery.finder import Finder
 from coordinator.discovery.members import Member
 from coordinator.discovery.search import QUIET_S, STARTING_S
-from coordinator.plan_maker import AGAIN_DEADLINE_S, Availability, PlanMaker, untold
+from coordinator.made_plan import untold
+from coordinator.plan_maker import AGAIN_DEADLINE_S, Availability, PlanMaker
 from coordinator.planning.planner import make_plan
 from layerline.errors import NodeLostError, NodeUnreachableError
 from layerline.facts import Holder, LoadedStage, NodeFacts

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from layerline import facts, plan, reports, stats_report
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
-from layerline.holding import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Place, Welcome
+from layerline.hold import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Place, Welcome
 from layerline.peer import Peer
-from layerline.plan import DTYPES, KV_DTYPES, MAX_SHARE, StageSpec
+from layerline.plan import DTYPES, KV_DTYPES, MAX_PROPORTION, StageSpec
 from layerline.reports import PrepareEvent
 from layerline.requests import Finished, Piece
 from layerline.rpc.convert import from_message, from_union, to_message, to_union
@@ -42,7 +42,7 @@ SPECS = st.builds(
     page_tokens=st.integers(1, 4096),
     max_rows=st.integers(1, 65536),
     kv_dtype=st.sampled_from(("", *KV_DTYPES)),
-    shares=st.sampled_from([(), (1, 1), (3, MAX_SHARE)]),
+    proportions=st.sampled_from([(), (1, 1), (3, MAX_PROPORTION)]),
     weights=st.just(""),
 )
 PEERS = st.builds(Peer, name=NAMES, addresses=st.lists(NAMES, min_size=1, max_size=3).map(tuple))
@@ -195,9 +195,9 @@ def test_junk_is_a_noun_or_a_protocol_error(union: Any, message_class: type[Mess
         ({"devices": ["cpu"] * 65}, "devices"),
         ({"devices": []}, "devices"),
         ({"devices": ["cpu", "cpu"]}, "device twice"),
-        ({"shares": [1, 1]}, "a share for each device"),
-        ({"shares": [0]}, "shares must be 1"),
-        ({"shares": [MAX_SHARE + 1]}, "shares must be 1"),
+        ({"proportions": [1, 1]}, "a proportion for each device"),
+        ({"proportions": [0]}, "proportions must be 1"),
+        ({"proportions": [MAX_PROPORTION + 1]}, "proportions must be 1"),
         ({"dtype": "int4"}, "int4"),
         ({"kv_dtype": "fp4"}, "kv_dtype is 'fp4'"),
         ({"weights": "q4_k"}, "weights is 'q4_k'"),

@@ -126,7 +126,7 @@ class SchedulerWorld(RuleBasedStateMachine):
 
     @invariant()
     def one_row_that_draws_a_token_is_in_flight(self) -> None:
-        drawing = [number for step in self.in_flight for number, _ in step.drawn_positions()]
+        drawing = [number for step in self.in_flight for number, _ in step.sampled_positions()]
         assert len(drawing) == len(set(drawing))
 
     def teardown(self) -> None:

@@ -38,7 +38,7 @@ def back(world: Scheduler, step: Step | None, token_id: int = 7) -> None:
     assert step is not None
     sampled = tuple(
         SampledToken(sequence=number, position=position, token_id=token_id)
-        for number, position in sorted(step.drawn_positions())
+        for number, position in sorted(step.sampled_positions())
     )
     world.complete(StepResult(epoch=1, step=step.number, sampled=sampled))
 

@@ -44,7 +44,7 @@ def test_the_pieces_are_the_text_and_never_half_a_character(name: str, text: str
     if whole[: len(prompt)] != prompt:
         return
     pieces = pieces_of(name, whole[len(prompt) :], prompt)
-    assert "".join(pieces) == text
+    assert "".join(pieces) == (text.replace("▁", " ") if name == "byte_fallback" else text)  # its mark of a space
     assert not any(REPLACEMENT in piece for piece in pieces)
 
 

@@ -85,9 +85,9 @@ def test_every_other_rank_gets_each_step_that_rank_0_computes() -> None:
     with lines(2) as (near, far):
         compute = steps(EchoStage(last=True), near, FakeEnd())
         for step in (1, 2):
-            product = compute.run(frame(step))
-            assert isinstance(product, StepResult)
-            assert product.step == step
+            output = compute.run(frame(step))
+            assert isinstance(output, StepResult)
+            assert output.step == step
         for end in far:
             receiver = RankLine(end, "Rank 0 (cpu:0)")
             assert [receiver.receive() for _ in range(2)] == [frame(1), frame(2)]

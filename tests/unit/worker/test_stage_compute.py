@@ -48,6 +48,6 @@ async def test_another_device_leaves_the_loop_free_and_keeps_the_order(device: s
         await asyncio.sleep(0)
         assert witness.steps == []
         witness.go_on.set()
-        assert [product.step for product in await asyncio.gather(*running)] == [0, 1, 2]
+        assert [output.step for output in await asyncio.gather(*running)] == [0, 1, 2]
     assert witness.steps == [0, 1, 2]
     assert set(witness.threads) == {"compute_0"}

@@ -9,7 +9,7 @@ import pytest
 from layerline.errors import (
     ProtocolError,
 )
-from layerline.holding import (
+from layerline.hold import (
     Failed,
     Heartbeat,
     Load,

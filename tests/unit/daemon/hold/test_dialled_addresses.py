@@ -7,7 +7,7 @@ import asyncio
 from layerline.errors import (
     ProtocolError,
 )
-from layerline.holding import (
+from layerline.hold import (
     Bind,
     Bound,
     Failed,

@@ -15,7 +15,7 @@ from layerline.errors import (
     ProtocolError,
     WireVersionError,
 )
-from layerline.holding import (
+from layerline.hold import (
     Bound,
     Draining,
     Heartbeat,

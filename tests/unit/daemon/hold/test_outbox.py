@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from layerline.errors import OverloadedError
-from layerline.holding import Heartbeat, LoadProgress, Unloaded
+from layerline.hold import Heartbeat, LoadProgress, Unloaded
 from node.daemon.hold.outbox import MAX_EVENTS, Outbox
 
 

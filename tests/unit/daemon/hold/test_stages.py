@@ -7,7 +7,7 @@ from dataclasses import replace
 from layerline.errors import (
     StageFailedError,
 )
-from layerline.holding import (
+from layerline.hold import (
     Bound,
     Failed,
     Heartbeat,

@@ -41,7 +41,7 @@ def test_each_rank_must_fit_its_own_device() -> None:
 
 
 def test_unlike_shares_need_unlike_memory() -> None:
-    uneven = dataclasses.replace(HALVES, shares=(3, 1))
+    uneven = dataclasses.replace(HALVES, proportions=(3, 1))
     first, second = needed(uneven)
     assert first > second
     check_memory_fits(uneven, MODEL, devices(first, second), "kitchen")

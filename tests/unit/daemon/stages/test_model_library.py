@@ -19,7 +19,7 @@ from layerline.errors import (
     OverloadedError,
 )
 from layerline.models.card import ModelCard
-from layerline.models.indexing import IndexCommand, OnProgress, index_apart, index_command
+from layerline.models.indexer import IndexCommand, OnProgress, index_apart, index_command
 from node.daemon.stages.model_library import MAX_INDEXINGS, ModelLibrary
 from tests.fakes.model_files import TinyModel, write_gguf
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
-from layerline.holding import Place
+from layerline.hold import Place
 from node.daemon.workers.group import WorkerGroup
 from node.daemon.workers.process import PATIENCE, Patience
 from node.pipe import Placed, Start, Started
@@ -39,6 +39,13 @@ def children() -> list[psutil.Process]:
     """Those of this process that live, the eldest first."""
     living = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
     return sorted(living, key=lambda child: child.pid)
+
+
+async def environment_of(process: psutil.Process) -> dict[str, str]:
+    """Its environment, which the system shows a moment after the program has begun."""
+    while not (environment := process.environ()):  # noqa: ASYNC110  # nothing tells when
+        await asyncio.sleep(0.001)
+    return environment
 
 
 def descriptors() -> set[str]:
@@ -183,7 +190,7 @@ async def test_every_rank_has_its_number_its_threads_and_its_descriptors() -> No
         assert [(told.rank, told.threads, len(told.lines)) for told in starts] == [(0, 1, 2), (1, 2, 1), (2, 3, 1)]
         assert len({told.shared for told in starts}) == 1
         for told, process in zip(starts, children(), strict=True):
-            assert process.environ()["OMP_NUM_THREADS"] == str(told.threads)
+            assert (await environment_of(process))["OMP_NUM_THREADS"] == str(told.threads)
             has = set(os.listdir(f"/proc/{process.pid}/fd"))
             assert {str(descriptor) for descriptor in (told.shared, *told.lines)} <= has
             for other in starts:

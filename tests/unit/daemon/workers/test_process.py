@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
-from layerline.holding import Place
+from layerline.hold import Place
 from layerline.peer import Peer
 from node.daemon.workers.process import PATIENCE, Patience, WorkerProcess
 from node.pipe import Placed, Start, Started

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerline.errors import PlanInvalidError
-from layerline.models.shares import RankShare, rank_shares, unevenness
+from layerline.models.model_parts import ModelPart, model_parts, unevenness
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
 from tests.fakes.cards import model_card
@@ -27,9 +27,9 @@ def sizes_of(spec: ModelSpec, kv_dtype: str = "float32") -> ModelSizes:
     return ModelSizes.of(model_card(spec), dtype="float32", kv_dtype=kv_dtype)
 
 
-def heads_of(shares: tuple[RankShare, ...]) -> list[tuple[int, int]]:
+def heads_of(parts: tuple[ModelPart, ...]) -> list[tuple[int, int]]:
     """(query heads, key/value heads) of each rank."""
-    return [(len(share.kinds[0].heads), len(share.kinds[0].kv_heads)) for share in shares]
+    return [(len(part.kinds[0].heads), len(part.kinds[0].kv_heads)) for part in parts]
 
 
 @pytest.mark.parametrize(
@@ -49,28 +49,28 @@ def heads_of(shares: tuple[RankShare, ...]) -> list[tuple[int, int]]:
 def test_heads_by_groups_and_repeated_where_there_are_too_few(
     heads: int, kv_heads: int, count: int, expected: list[tuple[int, int]]
 ) -> None:
-    assert heads_of(rank_shares(model(heads, kv_heads), count)) == expected
+    assert heads_of(model_parts(model(heads, kv_heads), count)) == expected
 
 
 def test_weights_decide_in_proportion() -> None:
     spec = model(32, 8, vocabulary=1000)
-    big, small = rank_shares(spec, 2, (3, 1))
+    big, small = model_parts(spec, 2, (3, 1))
     assert heads_of((big, small)) == [(24, 6), (8, 2)]
     assert (len(big.kinds[0].intermediate), len(small.kinds[0].intermediate)) == (1152, 384)
     assert (big.vocabulary, small.vocabulary) == (range(750), range(750, 1000))
-    assert rank_shares(spec, 2, (300, 100)) == (big, small)
+    assert model_parts(spec, 2, (300, 100)) == (big, small)
 
 
 def test_a_rank_of_next_to_no_weight_still_has_something() -> None:
-    shares = rank_shares(model(9, 3), 3, (1_000_000, 1, 1))
-    assert heads_of(shares) == [(6, 2), (2, 1), (1, 1)]
-    assert [len(share.kinds[0].intermediate) for share in shares] == [1472, 32, 32]
+    parts = model_parts(model(9, 3), 3, (1_000_000, 1, 1))
+    assert heads_of(parts) == [(6, 2), (2, 1), (1, 1)]
+    assert [len(part.kinds[0].intermediate) for part in parts] == [1472, 32, 32]
 
 
 @pytest.mark.parametrize(("intermediate", "columns"), [(128, [64, 64]), (96, [64, 32]), (50, [25, 25]), (32, [16, 16])])
 def test_feed_forward_columns_are_multiples_of_32_where_they_can_be(intermediate: int, columns: list[int]) -> None:
-    shares = rank_shares(model(4, 2, intermediate=intermediate), 2)
-    assert [len(share.kinds[0].intermediate) for share in shares] == columns
+    parts = model_parts(model(4, 2, intermediate=intermediate), 2)
+    assert [len(part.kinds[0].intermediate) for part in parts] == columns
 
 
 @given(
@@ -87,17 +87,17 @@ def test_every_split_covers_the_model_once_and_its_parts_are_models(
     spec = model(groups * group, groups, intermediate=intermediate, vocabulary=vocabulary)
     count = data.draw(st.integers(1, min(8, spec.layer(0).attention.heads)))
     weights = data.draw(st.lists(st.integers(1, 50), min_size=count, max_size=count))
-    shares = rank_shares(spec, count, weights)
-    for share in shares:
-        part = share.part_of(spec)  # refuses itself unless its heads are a multiple of its key/value heads
-        assert all(head // group in share.kinds[0].kv_heads for head in share.kinds[0].heads)
-        assert part.hidden == spec.hidden
+    parts = model_parts(spec, count, weights)
+    for part in parts:
+        own = part.part_of(spec)  # refuses itself unless its heads are a multiple of its key/value heads
+        assert all(head // group in part.kinds[0].kv_heads for head in part.kinds[0].heads)
+        assert own.hidden == spec.hidden
     covered = [
-        [number for part in parts for number in part]
-        for parts in (
-            [share.kinds[0].heads for share in shares],
-            [share.kinds[0].intermediate for share in shares],
-            [share.vocabulary for share in shares],
+        [number for each in numbers for number in each]
+        for numbers in (
+            [part.kinds[0].heads for part in parts],
+            [part.kinds[0].intermediate for part in parts],
+            [part.vocabulary for part in parts],
         )
     ]
     assert covered == [list(range(length)) for length in (groups * group, intermediate, vocabulary)]
@@ -105,31 +105,31 @@ def test_every_split_covers_the_model_once_and_its_parts_are_models(
 
 def test_what_is_uneven_is_said_in_a_sentence() -> None:
     spec = model(9, 3)
-    assert unevenness(spec, rank_shares(spec, 1)) == ""
-    assert unevenness(spec, rank_shares(spec, 3)) == ""
-    assert unevenness(spec, rank_shares(spec, 2)) == "The 9 attention heads in 3 groups are split 6 + 3."
-    assert unevenness(model(32, 8), rank_shares(model(32, 8), 2, (3, 1))) == ""
-    repeated = unevenness(model(4, 1), rank_shares(model(4, 1), 2))
+    assert unevenness(spec, model_parts(spec, 1)) == ""
+    assert unevenness(spec, model_parts(spec, 3)) == ""
+    assert unevenness(spec, model_parts(spec, 2)) == "The 9 attention heads in 3 groups are split 6 + 3."
+    assert unevenness(model(32, 8), model_parts(model(32, 8), 2, (3, 1))) == ""
+    repeated = unevenness(model(4, 1), model_parts(model(4, 1), 2))
     assert repeated == "The 4 attention heads in 1 group are split 2 + 2, with 1 + 1 key/value heads."
 
 
 def test_more_ranks_than_heads_are_refused_with_the_numbers() -> None:
     with pytest.raises(PlanInvalidError, match="9 attention heads cannot be split over 10") as raised:
-        rank_shares(model(9, 3), 10)
+        model_parts(model(9, 3), 10)
     assert "at most 9" in raised.value.remedy
 
 
 @pytest.mark.parametrize("weights", [(1,), (1, 1, 1), (1, 0)])
 def test_weights_are_one_positive_number_a_rank(weights: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="one positive weight"):
-        rank_shares(model(4, 2), 2, weights)
+        model_parts(model(4, 2), 2, weights)
 
 
 def test_a_group_of_one_takes_what_the_model_takes() -> None:
     spec = model(9, 3)
-    (share,) = rank_shares(spec, 1)
-    assert share.part_of(spec) == spec
-    assert sizes_of(spec).of_rank(share) == sizes_of(spec)
+    (part,) = model_parts(spec, 1)
+    assert part.part_of(spec) == spec
+    assert sizes_of(spec).of_rank(part) == sizes_of(spec)
 
 
 def test_the_ranks_together_take_what_the_model_takes_and_what_is_repeated() -> None:
@@ -138,15 +138,15 @@ def test_the_ranks_together_take_what_the_model_takes_and_what_is_repeated() -> 
     norms = (2 * spec.layers + 1) * spec.hidden * 4
     for kv_dtype in ("float32", "int8"):
         whole, layers = sizes_of(spec, kv_dtype), range(spec.layers)
-        parts = [whole.of_rank(share) for share in rank_shares(spec, 2)]
+        parts = [whole.of_rank(part) for part in model_parts(spec, 2)]
         assert sum(part.weights_bytes(layers) for part in parts) == whole.weights_bytes(layers) + norms
         assert sum(part.kv_bytes_per_token(layers) for part in parts) == whole.kv_bytes_per_token(layers)
 
 
 def test_only_the_rank_of_a_split_vocabulary_has_room_for_the_others_logits() -> None:
     spec = model(4, 2)
-    part = sizes_of(spec).of_rank(rank_shares(spec, 2)[0])
-    own = 64 * 4 * len(rank_shares(spec, 2)[0].vocabulary)
+    part = sizes_of(spec).of_rank(model_parts(spec, 2)[0])
+    own = 64 * 4 * len(model_parts(spec, 2)[0].vocabulary)
     more = part.workspace_bytes(64, has_output=True) - part.workspace_bytes(64, has_output=False)
     assert more > own + 2 * 64 * 4 * spec.vocabulary
     assert more < own + 2 * 65 * 4 * spec.vocabulary
@@ -166,16 +166,16 @@ def test_columns_are_cut_between_the_blocks_they_are_held_in(
     block: int, count: int, heads: list[int], columns: list[int]
 ) -> None:
     spec = model(sum(heads), sum(heads))
-    shares = rank_shares(spec, count, block=block)
-    assert [len(share.kinds[0].heads) for share in shares] == heads
-    assert [len(share.kinds[0].intermediate) for share in shares] == columns
+    parts = model_parts(spec, count, block=block)
+    assert [len(part.kinds[0].heads) for part in parts] == heads
+    assert [len(part.kinds[0].intermediate) for part in parts] == columns
 
 
 def test_each_kind_of_layer_is_split_on_its_own() -> None:
     spec = model(8, 4)
     narrow = replace(spec.layer(0), attention=replace(spec.layer(0).attention, heads=4, kv_heads=2))
     mixed = of_layers(spec, [spec.layer(0), narrow, spec.layer(0), narrow])
-    parts = [share.part_of(mixed) for share in rank_shares(mixed, 2)]
+    parts = [part.part_of(mixed) for part in model_parts(mixed, 2)]
     assert [[part.layer(n).attention.heads for n in range(4)] for part in parts] == [[4, 2, 4, 2]] * 2
     assert [[part.layer(n).attention.kv_heads for n in range(4)] for part in parts] == [[2, 1, 2, 1]] * 2
     sizes = sizes_of(mixed)

@@ -29,7 +29,7 @@ class _Candidates:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Draw:
+class WantedToken:
     """A token that is wanted: of which sequence, for which position, and how."""
 
     sequence: int
@@ -37,14 +37,14 @@ class Draw:
     sampling: Sampling
 
 
-class Drawing:
+class TokenSampling:
     """Draws for the ranks of `group`; this one has the logits of the tokens from `first_id` on."""
 
     def __init__(self, first_id: int, group: RankGroup) -> None:
         self._first_id = first_id
         self._group = group
 
-    def after(self, blocks: Iterable[tuple[Tensor, Sequence[Draw]]]) -> list[SampledToken]:
+    def after(self, blocks: Iterable[tuple[Tensor, Sequence[WantedToken]]]) -> list[SampledToken]:
         """The tokens after the rows of blocks of (this rank's logits [N, V], what is wanted of each); in order.
 
         To be called on every rank; only rank 0 gets any. There is none after a row whose logits are not numbers.
@@ -55,7 +55,7 @@ class Drawing:
             drawn.extend(_drawn(row, wanted) for row, wanted in zip(candidates, draws, strict=False))
         return [token for token in drawn if token is not None]
 
-    def _candidates(self, logits_NV: Tensor, draws: Sequence[Draw]) -> list[_Candidates]:
+    def _candidates(self, logits_NV: Tensor, draws: Sequence[WantedToken]) -> list[_Candidates]:
         """Those of each row; none on other ranks than 0."""
         if self._group.count == 1:
             return [_Candidates(logits=logits_V) for logits_V in logits_NV.cpu()]
@@ -84,7 +84,7 @@ def _likeliest_will_do(sampling: Sampling) -> bool:
     return sampling.temperature == 0.0 and not sampling.is_changed and not sampling.return_logits
 
 
-def _drawn(candidates: _Candidates, wanted: Draw) -> SampledToken | None:
+def _drawn(candidates: _Candidates, wanted: WantedToken) -> SampledToken | None:
     logits = candidates.logits.float()
     place = draw(logits.numpy(), wanted.sampling, wanted.position)
     if place is None:

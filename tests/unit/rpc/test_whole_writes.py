@@ -8,7 +8,7 @@ from typing import Any, cast
 import grpc.aio
 import pytest
 
-from layerline.rpc.writing import END_DEADLINE_S, write_whole
+from layerline.rpc.whole_writes import END_DEADLINE_S, write_whole
 
 
 class SlowContext:

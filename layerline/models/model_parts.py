@@ -25,7 +25,7 @@ TOLERATED = 1.05  # a rank with so many times its due of the heads is not worth 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LayerShare:
+class LayerPart:
     """The part of a layer that one rank has: neighbouring heads and feed-forward columns."""
 
     heads: range
@@ -42,19 +42,19 @@ class LayerShare:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankShare:
+class ModelPart:
     """The part of a model that one rank has: of each kind of layer a part, and neighbouring token ids."""
 
-    kinds: tuple[LayerShare, ...]
+    kinds: tuple[LayerPart, ...]
     vocabulary: range
 
     def part_of(self, model: ModelSpec) -> ModelSpec:
         """The part as a model of its own; its layers have the kinds that they have in the model."""
-        kinds = tuple(share.part_of(kind) for share, kind in zip(self.kinds, model.kinds, strict=True))
+        kinds = tuple(part.part_of(kind) for part, kind in zip(self.kinds, model.kinds, strict=True))
         return dataclasses.replace(model, kinds=kinds, vocabulary=len(self.vocabulary))
 
 
-def rank_shares(model: ModelSpec, count: int, weights: Sequence[int] = (), *, block: int = 1) -> tuple[RankShare, ...]:
+def model_parts(model: ModelSpec, count: int, weights: Sequence[int] = (), *, block: int = 1) -> tuple[ModelPart, ...]:
     """What each of `count` ranks has, in proportion to `weights` as far as the model allows; empty: all the same.
 
     Where matrices are held in blocks of `block` numbers of a row, columns are cut between blocks as far as the model
@@ -71,11 +71,11 @@ def rank_shares(model: ModelSpec, count: int, weights: Sequence[int] = (), *, bl
     vocabularies = _proportional(model.vocabulary, weights)
     by_rank = zip(*by_kind, strict=True)
     return tuple(
-        RankShare(kinds=kinds, vocabulary=vocabulary) for kinds, vocabulary in zip(by_rank, vocabularies, strict=True)
+        ModelPart(kinds=kinds, vocabulary=vocabulary) for kinds, vocabulary in zip(by_rank, vocabularies, strict=True)
     )
 
 
-def _layer_shares(layer: LayerSpec, weights: Sequence[int], block: int) -> list[LayerShare]:
+def _layer_shares(layer: LayerSpec, weights: Sequence[int], block: int) -> list[LayerPart]:
     attention = layer.attention
     intermediate = layer.feed_forward.intermediate
     units = (unit for unit in (block, COLUMNS) if intermediate % unit == 0 and intermediate // unit >= len(weights))
@@ -83,7 +83,7 @@ def _layer_shares(layer: LayerSpec, weights: Sequence[int], block: int) -> list[
     heads_of_a_block = block // math.gcd(block, attention.value_dim)
     heads = _head_ranges(attention.heads, attention.kv_heads, weights, heads_of_a_block)
     return [
-        LayerShare(
+        LayerPart(
             heads=rank_heads,
             kv_heads=_read_by(rank_heads, attention.heads // attention.kv_heads),
             intermediate=range(unit * rank_columns.start, unit * rank_columns.stop),
@@ -92,23 +92,23 @@ def _layer_shares(layer: LayerSpec, weights: Sequence[int], block: int) -> list[
     ]
 
 
-def unevenness(model: ModelSpec, shares: Sequence[RankShare]) -> str:
+def unevenness(model: ModelSpec, parts: Sequence[ModelPart]) -> str:
     """One sentence on what could not be split in proportion, for each kind of layer; empty if all was."""
-    sentences = [_unevenness(kind, [share.kinds[place] for share in shares]) for place, kind in enumerate(model.kinds)]
+    sentences = [_unevenness(kind, [part.kinds[place] for part in parts]) for place, kind in enumerate(model.kinds)]
     return " ".join(sentence for sentence in dict.fromkeys(sentences) if sentence)
 
 
-def _unevenness(layer: LayerSpec, shares: Sequence[LayerShare]) -> str:
+def _unevenness(layer: LayerSpec, parts: Sequence[LayerPart]) -> str:
     attention, intermediate = layer.attention, layer.feed_forward.intermediate
-    dues = [attention.heads * len(share.intermediate) / intermediate for share in shares]
-    uneven = any(len(share.heads) > TOLERATED * due for share, due in zip(shares, dues, strict=True))
-    repeated = sum(len(share.kv_heads) for share in shares) > attention.kv_heads
+    dues = [attention.heads * len(part.intermediate) / intermediate for part in parts]
+    uneven = any(len(part.heads) > TOLERATED * due for part, due in zip(parts, dues, strict=True))
+    repeated = sum(len(part.kv_heads) for part in parts) > attention.kv_heads
     if not uneven and not repeated:
         return ""
-    heads = " + ".join(str(len(share.heads)) for share in shares)
+    heads = " + ".join(str(len(part.heads)) for part in parts)
     groups = "1 group" if attention.kv_heads == 1 else f"{attention.kv_heads} groups"
     sentence = f"The {attention.heads} attention heads in {groups} are split {heads}"
-    held = " + ".join(str(len(share.kv_heads)) for share in shares)
+    held = " + ".join(str(len(part.kv_heads)) for part in parts)
     return f"{sentence}, with {held} key/value heads." if repeated else f"{sentence}."
 
 

@@ -29,7 +29,7 @@ from layerline.errors import (
     without_trace,
 )
 from layerline.growth import GrowthDeadline
-from layerline.holding import (
+from layerline.hold import (
     HEARTBEATS,
     Bind,
     Bound,
@@ -76,7 +76,7 @@ class HoldDeadlines:
 HOLD_DEADLINES = HoldDeadlines()
 
 
-class NodeSession:
+class NodeHold:
     """One hold. Made by `hold`."""
 
     def __init__(
@@ -251,19 +251,19 @@ async def hold(
     hello: HoldHello,
     on_lost: OnLost,
     deadlines: HoldDeadlines = HOLD_DEADLINES,
-) -> AsyncIterator[NodeSession]:
+) -> AsyncIterator[NodeHold]:
     """Holds `node`, dialled at its first address, for the time of the block; NodeHeldError if another holds it."""
     async with transport.channel(node.address) as channel:
         call: HoldCall = node_pb2_grpc.NodeStub(channel).Hold()
         try:
             welcome = await _greet(call, node, hello, deadlines.welcome_s)
-            session = NodeSession(call, node, welcome=welcome, on_lost=on_lost, deadlines=deadlines)
-            attending = asyncio.create_task(session.attend())
+            held = NodeHold(call, node, welcome=welcome, on_lost=on_lost, deadlines=deadlines)
+            attending = asyncio.create_task(held.attend())
             try:
-                yield session
+                yield held
             finally:
                 await ended(attending)
-                session.close()
+                held.close()
         finally:
             call.cancel()
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from layerline.frames import SampledToken, Sampling
-from node.model.drawing import Draw, Drawing
+from node.model.token_sampling import TokenSampling, WantedToken
 from node.ranks.group import Alone
 from tests.fakes.ranked_stages import shared_groups, together
 
@@ -25,13 +25,13 @@ WAYS = [
 ]
 
 
-def draws_of(ways: list[Sampling]) -> list[Draw]:
-    return [Draw(sequence=row, position=5, sampling=sampling) for row, sampling in enumerate(ways)]
+def draws_of(ways: list[Sampling]) -> list[WantedToken]:
+    return [WantedToken(sequence=row, position=5, sampling=sampling) for row, sampling in enumerate(ways)]
 
 
-def drawn_in_parts(logits_NW: Tensor, draws: list[Draw]) -> list[list[SampledToken]]:
+def drawn_in_parts(logits_NW: Tensor, draws: list[WantedToken]) -> list[list[SampledToken]]:
     """What each of three ranks draws, in blocks of two rows."""
-    drawings = [Drawing(first, group) for first, group in zip(CUTS, shared_groups(3), strict=False)]
+    drawings = [TokenSampling(first, group) for first, group in zip(CUTS, shared_groups(3), strict=False)]
 
     def work(rank: int) -> list[SampledToken]:
         part_NV = logits_NW[:, CUTS[rank] : CUTS[rank + 1]]
@@ -47,7 +47,7 @@ def test_every_way_of_drawing_gives_what_the_whole_gives(seed: int, dtype: torch
     logits_NW = torch.randint(0, 3, (len(WAYS), CUTS[-1]), generator=torch.Generator().manual_seed(seed)).to(dtype)
     draws = draws_of(WAYS)
     first, *others = drawn_in_parts(logits_NW, draws)
-    assert first == Drawing(0, Alone()).after([(logits_NW, draws)])
+    assert first == TokenSampling(0, Alone()).after([(logits_NW, draws)])
     assert others == [[], []]
 
 

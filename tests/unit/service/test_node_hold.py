@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.node_session import HOLD_DEADLINES, HoldCall, NodeSession
+from coordinator.node_hold import HOLD_DEADLINES, HoldCall, NodeHold
 from layerline.errors import DeadlineError, InternalError, LayerlineError
-from layerline.holding import Heartbeat, HoldEvent, Loaded, LoadProgress, Welcome
+from layerline.hold import Heartbeat, HoldEvent, Loaded, LoadProgress, Welcome
 from layerline.rpc.convert import to_union
 from layerline.rpc.v1 import node_pb2
 from tests.fakes.daemon_parts import stage_spec
@@ -56,7 +56,7 @@ def loaded(
         began_s = clock()
         call: Any = FakeCall(events)
         welcome = Welcome(node_id="a1", last_epoch=0)
-        session = NodeSession(cast("HoldCall", call), peer_at("h:1", name="a"), welcome=welcome, on_lost=on_lost)
+        session = NodeHold(cast("HoldCall", call), peer_at("h:1", name="a"), welcome=welcome, on_lost=on_lost)
         attending = asyncio.create_task(session.attend())
         try:
             return await session.load(1, stage_spec(), lambda _done, _total: None), clock() - began_s
