@@ -7,6 +7,7 @@ plans again from the nodes there are then, and goes on. `coordinator.model_life`
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -180,6 +181,7 @@ class ModelService:
             async with asyncio.timeout(None) as deadline:
                 while True:
                     error = await self._over_one_pipeline(made, reading, deadline, tell)
+                    gc.collect()  # circles of what failed and its error have the connections of the lost pipeline
                     made = await self._made_again(made, error)
                     tell = untold
         except TimeoutError:

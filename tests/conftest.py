@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs lost peers on its own, which tests lose by the hundred
+
+
+settings.register_profile("few", max_examples=20)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run what takes long or needs the Qwen model (491 MB)")
     parser.addoption("--quick", action="store_true", help="leave out the tests that start real daemons and workers")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--slow"):
+        settings.load_profile("few")  # else the hundred that Hypothesis has of itself
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

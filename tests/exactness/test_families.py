@@ -25,6 +25,8 @@ from tests.fakes.tiny_models import (
     reference_logits,
 )
 
+SLOW = pytest.mark.slow
+
 TOKENS = [int(token) for token in np.random.default_rng(21).integers(3, 260, 44)]
 PROMPT = TOKENS[:13]
 SHAPES: dict[str, dict[str, Any]] = {
@@ -82,13 +84,13 @@ def assert_exact(case: Case, chain: StageChain) -> None:
     assert chain.greedy(PROMPT, 16) == case.greedy
 
 
-@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("stages", [pytest.param(1, marks=SLOW), 2])
 def test_stages(case: Case, stages: int) -> None:
     for stored in case.stored:
         assert_exact(case, stored.chain(stages))
 
 
-@pytest.mark.parametrize("degrees", [(2,), (3, 2)], ids=str)
+@pytest.mark.parametrize("degrees", [pytest.param((2,), marks=SLOW), (3, 2)], ids=str)
 def test_ranks(case: Case, degrees: tuple[int, ...]) -> None:
     for stored in case.stored:
         with ranked_chain(stored, degrees) as chain:

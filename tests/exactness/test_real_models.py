@@ -97,7 +97,7 @@ def llama_of(stored: StoredModel) -> LlamaForCausalLM:
     return model
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=SLOW)])
 def test_the_capital_of_germany(smollm2: StoredModel, dtype: str) -> None:
     assert smollm2.chain(2, dtype=dtype, page_tokens=16).greedy(CAPITAL, 8) == BERLIN
 
@@ -126,7 +126,9 @@ def test_qwen_answers_as_known(dtype: str, tokens: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts resident memory as Linux does")
-@pytest.mark.parametrize(("first_layer", "last_layer"), [pytest.param(0, 14, marks=SLOW), (10, 19)])
+@pytest.mark.parametrize(
+    ("first_layer", "last_layer"), [pytest.param(0, 14, marks=SLOW), pytest.param(10, 19, marks=SLOW)]
+)
 def test_a_stage_takes_the_memory_of_its_weights(
     smollm2: StoredModel, tmp_path: Path, first_layer: int, last_layer: int
 ) -> None:

@@ -21,7 +21,7 @@ from tests.fakes.coordinators import answer, coordinator_of, prepared, split
 from tests.fakes.losses import comes_to, epoch_of
 from tests.fakes.node_service import FakeNode, nodes_of
 
-LOSSES = 4
+LOSSES = 20
 
 
 @pytest.fixture
