@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 READY_DEADLINE_S = 40.0
 ANSWER_DEADLINE_S = 90.0
-TOKENS = 400
+TOKENS = 160
 PORT = 7411
 
 
@@ -46,16 +45,25 @@ def text_of(prompt: Process) -> str:
     return finished.stdout
 
 
-@pytest.mark.parametrize("of", ["first worker", "last worker", "cable"])
-def test_four_seconds_of_a_worker_or_a_cable_are_waited_for(cluster: TwoNodes, coordinator: Process, of: str) -> None:
+@pytest.mark.parametrize("stage", [0, 1])
+def test_three_seconds_of_a_worker_are_waited_for(cluster: TwoNodes, coordinator: Process, stage: int) -> None:
+    text_of(begun(cluster))  # after it the prompt is cached, and computed in other pieces than the first time
     undisturbed = text_of(begun(cluster))
     workers, prompt = cluster.workers(), begun(cluster)
-    stop, go_on = pauses(cluster)[of]
-    stop()
-    time.sleep(4)
-    go_on()
+    worker = cluster.worker((cluster.a, cluster.b)[stage])
+    worker.suspend()
+    time.sleep(3)
+    worker.resume()
     assert text_of(prompt) == undisturbed
     assert cluster.workers() == workers
+
+
+def test_an_answer_outlives_four_seconds_without_a_cable(cluster: TwoNodes, coordinator: Process) -> None:
+    prompt = begun(cluster)
+    cluster.b.unplug()
+    time.sleep(4)
+    cluster.b.plug()
+    assert len(text_of(prompt)) > TOKENS  # letters; an answer that is cut off has fewer
 
 
 def test_ten_seconds_of_a_coordinator_are_no_loss_to_its_clients(cluster: TwoNodes, coordinator: Process) -> None:
@@ -65,13 +73,3 @@ def test_ten_seconds_of_a_coordinator_are_no_loss_to_its_clients(cluster: TwoNod
     time.sleep(10)
     process.resume()
     assert len(text_of(prompt)) > TOKENS  # letters; an answer that is cut off has fewer
-
-
-def pauses(cluster: TwoNodes) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """What stops each, and what lets it go on."""
-    first, last = cluster.worker(cluster.a), cluster.worker(cluster.b)
-    return {
-        "first worker": (first.suspend, first.resume),
-        "last worker": (last.suspend, last.resume),
-        "cable": (cluster.b.unplug, cluster.b.plug),
-    }
