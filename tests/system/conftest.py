@@ -38,8 +38,8 @@ def smollm2() -> Path:
     return Path(done.stdout.splitlines()[-1])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(allowed: None, smollm2: Path) -> Iterator[TwoNodes]:
-    """Two nodes shared by all tests of a process, each of which leaves them as it found them."""
+    """Two nodes shared by the tests of a file, each of which leaves them as it found them."""
     with two_nodes(smollm2) as cluster:
         yield cluster
