@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 HEAVY = {"torch", "numpy", "transformers"}
 COMMAND_LINE = {"click", "rich"}
 SERVING = {"gguf", "tokenizers", "jinja2", "zeroconf", "safetensors", "psutil"}

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import Rows, StageChain, StoredModel, chunks, logits_of, pages_of
 
-TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 260, 40)]
+TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 260, 28)]
 PROMPT = TOKENS[:11]
 MODELS = {
-    "llama": TinyModel(layers=8),
-    "qwen2 of 9 heads of 3": TinyModel(family="qwen2", layers=8, hidden=72, heads=9, kv_heads=3, head_dim=12),
+    "llama": TinyModel(layers=4),
+    "qwen2 of 9 heads of 3": TinyModel(family="qwen2", layers=4, hidden=72, heads=9, kv_heads=3, head_dim=12),
     "heads of two groups": TinyModel(layers=4, head_dim=64),
 }
 

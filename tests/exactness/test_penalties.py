@@ -55,7 +55,7 @@ def plain_answer(reference: PreTrainedModel, asked: Asked) -> list[int]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> StoredModel:
-    return StoredModel.written(tmp_path_factory.mktemp("model"), TinyModel(layers=3))
+    return StoredModel.written(tmp_path_factory.mktemp("model"), TinyModel(layers=2))
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from tests.fakes.logits import assert_close
 from tests.fakes.model_files import stored_name
 from tests.fakes.tiny_models import Rows, StoredModel, chunks, logits_of, reference_greedy, reference_logits
 
+pytestmark = pytest.mark.system
+
 SLOW = pytest.mark.slow
 
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -48,7 +48,7 @@ BOUNDS = ServiceBounds(recovery=Recovery(pause_s=0.0))
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> StoredModel:
     folder: Path = tmp_path_factory.mktemp("model")
-    return StoredModel.written(folder, TinyModel(layers=6))
+    return StoredModel.written(folder, TinyModel(layers=3))
 
 
 @pytest.fixture(scope="module")

@@ -38,16 +38,16 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 32,
 }
 LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
-WIDE: dict[str, Any] = {"layers": 12, "hidden": 72, "heads": 9, "kv_heads": 3, "head_dim": 12}
+WIDE: dict[str, Any] = {"layers": 4, "hidden": 72, "heads": 9, "kv_heads": 3, "head_dim": 12}
 MODELS = {
-    "llama": (TinyModel(layers=12), {}),
+    "llama": (TinyModel(layers=4), {}),
     "llama untied, 9 heads of 3, wider than hidden": (TinyModel(**WIDE, tied_output=False), {}),
     "llama3 rope": (TinyModel(layers=4), {"rope_parameters": LLAMA3_ROPE, "rope_theta": None}),
     "linear rope": (TinyModel(layers=4), {"rope_parameters": LINEAR_ROPE, "rope_theta": None}),
     "qwen2": (TinyModel(family="qwen2", **WIDE), {}),
     "qwen2 untied": (TinyModel(family="qwen2", layers=4, tied_output=False), {}),
 }
-TOKENS = [int(token) for token in np.random.default_rng(7).integers(3, 260, 48)]
+TOKENS = [int(token) for token in np.random.default_rng(7).integers(3, 260, 32)]
 PROMPT = TOKENS[:11]
 
 
@@ -59,7 +59,7 @@ class Case:
         self.model = StoredModel.written(folder, self.tiny, config)
         reference = self.model.reference()
         self.expected = reference_logits(reference, TOKENS)
-        self.greedy = reference_greedy(reference, PROMPT, 16)
+        self.greedy = reference_greedy(reference, PROMPT, 8)
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +77,7 @@ def case(request: pytest.FixtureRequest, case_of: functools.partial[Case]) -> Ca
 
 
 def stage_counts(case: Case) -> list[int]:
-    return [1, 2, 3, case.tiny.layers]
+    return [1, 3, case.tiny.layers]
 
 
 def test_every_chunk_size_through_every_number_of_stages(case: Case) -> None:
@@ -92,7 +92,7 @@ def test_every_chunk_size_through_every_number_of_stages(case: Case) -> None:
 
 def test_greedy_answers_are_those_of_generate(case: Case) -> None:
     for stages in stage_counts(case):
-        assert case.model.chain(stages).greedy(PROMPT, 16) == case.greedy
+        assert case.model.chain(stages).greedy(PROMPT, 8) == case.greedy
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=SLOW)])
@@ -227,7 +227,7 @@ def test_cuts_do_not_change_a_bit_of_bfloat16(case_of: functools.partial[Case]) 
         return [logits_of(token).tobytes() for token in drawn]
 
     whole = answers(case.model.chain(1, dtype="bfloat16"))
-    for stages in (2, 12):
+    for stages in (2, 4):
         assert answers(case.model.chain(stages, dtype="bfloat16")) == whole
 
 

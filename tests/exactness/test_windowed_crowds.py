@@ -30,7 +30,7 @@ class Alone:
     """A model with a window in every layer, and what it says after each of PROMPTS up to the end of the context."""
 
     def __init__(self, folder: Path, family: str) -> None:
-        self.model = StoredModel.written(folder, TinyModel(family=family, layers=4), MODELS[family])
+        self.model = StoredModel.written(folder, TinyModel(family=family, layers=2), MODELS[family])
         reference = self.model.reference()
         self.answers = [reference_greedy(reference, prompt, CONTEXT_TOKENS - len(prompt)) for prompt in PROMPTS]
 

@@ -42,7 +42,7 @@ def requests(luck: random.Random) -> list[tuple[list[int], int]]:
 @pytest.mark.parametrize(("family", "pages"), [pytest.param("llama", 400, marks=SLOW), ("qwen2", 90)])
 async def test_each_of_many_mixed_answers_is_that_of_the_request_alone(tmp_path: Path, family: str, pages: int) -> None:
     """Of 400 pages all have some at once; for 90 they have to wait for each other."""
-    model = StoredModel.written(tmp_path, TinyModel(family=family, layers=4))
+    model = StoredModel.written(tmp_path, TinyModel(family=family, layers=2))
     asked = requests(random.Random(family))
     chain = model.chain(1, max_rows=CONTEXT_TOKENS)
     alone = [chain.greedy(prompt, tokens) for prompt, tokens in asked]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 PROGRAM = """
 import os, sys
 for descriptor in {closed}:

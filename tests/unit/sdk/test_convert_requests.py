@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from layerline import calls
@@ -73,14 +75,15 @@ def test_a_message_that_cannot_be_is_refused(message: coordinator_pb2.GenerateRe
 
 
 @pytest.mark.parametrize(
-    "request_",
+    "prompt",
     [
-        GenerateRequest(prompt="a" * 10_000_000),
-        GenerateRequest(messages=(Message(role="user", content="a" * 10_000_000),)),
-        GenerateRequest(token_ids=(2**32 - 1,) * 2_000_000),
+        {"prompt": "a" * 10_000_000},
+        {"messages": (Message(role="user", content="a" * 10_000_000),)},
+        {"token_ids": (2**32 - 1,) * 2_000_000},
     ],
     ids=["prompt", "messages", "token ids"],
 )
-def test_what_no_message_can_hold_is_refused_in_the_prompts_words(request_: GenerateRequest) -> None:
+def test_what_no_message_can_hold_is_refused_in_the_prompts_words(prompt: dict[str, Any]) -> None:
+    request = GenerateRequest(**prompt)
     with pytest.raises(RequestError, match=r"The prompt is too long to be sent: .* MiB.*Shorten the prompt"):
-        calls.generate(request_)
+        calls.generate(request)

@@ -14,6 +14,8 @@ from layerline.errors import ModelCorruptError, ModelUnsupportedError, PromptToo
 from layerline.requests import Message
 from tests.unit.text.tokenizer_cards import BOS, byte_fallback_json, byte_level_json, card, changed, text_of
 
+pytestmark = pytest.mark.system
+
 CONTEXT = 64
 CATASTROPHE = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 EXPLOSION = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1_000_000}

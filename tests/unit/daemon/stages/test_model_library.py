@@ -23,6 +23,8 @@ from layerline.models.indexer import IndexCommand, OnProgress, index_apart, inde
 from node.daemon.stages.model_library import MAX_INDEXINGS, ModelLibrary
 from tests.fakes.model_files import TinyModel, write_gguf
 
+pytestmark = pytest.mark.system
+
 DEADLINE_S = 30
 
 

@@ -19,6 +19,8 @@ from node.daemon.workers.process import PATIENCE, Patience
 from node.pipe import Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
 
+pytestmark = pytest.mark.system
+
 DEADLINE_S = 20
 EVERY_RANK = [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
 

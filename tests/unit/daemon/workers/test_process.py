@@ -17,6 +17,8 @@ from node.daemon.workers.process import PATIENCE, Patience, WorkerProcess
 from node.pipe import Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
 
+pytestmark = pytest.mark.system
+
 DEADLINE_S = 60
 
 
