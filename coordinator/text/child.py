@@ -15,7 +15,6 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 from coordinator.text.frames import Message, packed, read_frame
-from coordinator.text.template import render_answer
 from coordinator.text.token_text import COUNT, OversizeTokenError, TokenText, UnknownDecoderError
 from layerline.limits import forbid_files, limit_further
 from layerline.printable import printable
@@ -57,6 +56,8 @@ class Text:
     def _work(self, request: Message) -> Message:
         task = request["task"]
         if task == "render":
+            from coordinator.text.template import render_answer  # noqa: PLC0415  # prompts of tokens need none
+
             limit_further(memory_bytes=RENDER_MEMORY_BYTES, processor_s=RENDER_PROCESSOR_S)
             return dict(render_answer(request))
         if task == "tokens":

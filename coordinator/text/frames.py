@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgpack
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader  # the owner's; the child starts faster without
 
 MAX_ANSWER_BYTES = 160 << 20  # the texts of the largest vocabulary
 LENGTH_BYTES = 4
@@ -29,7 +31,7 @@ def read_frame(file: BinaryIO) -> Message | None:
     return message
 
 
-async def receive_frame(reader: asyncio.StreamReader) -> Message:
+async def receive_frame(reader: StreamReader) -> Message:
     """The next message from a child that may have lost its mind: ValueError for what is none, EOFError at the end."""
     length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "little")
     if length > MAX_ANSWER_BYTES:
