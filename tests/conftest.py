@@ -11,21 +11,22 @@ from hypothesis import settings
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs lost peers on its own, which tests lose by the hundred
 
 
-settings.register_profile("few", max_examples=20)
+settings.register_profile("few", max_examples=20, deadline=None)
+settings.register_profile("many", max_examples=200, deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run what takes long or needs the Qwen model (491 MB)")
-    parser.addoption("--quick", action="store_true", help="leave out the tests that start real daemons and workers")
+    parser.addoption("--quick", action="store_true", help="leave out what starts other programs, and further cases")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.getoption("--slow"):
-        settings.load_profile("few")  # else the hundred that Hypothesis has of itself
+    settings.load_profile("many" if config.getoption("--slow") else "few")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = {"system": config.getoption("--quick"), "slow": not config.getoption("--slow")}
+    quick = config.getoption("--quick")
+    left_out = {"system": quick, "more": quick, "slow": not config.getoption("--slow")}
     deselected = [item for item in items if any(left_out[name] and name in item.keywords for name in left_out)]
     config.hook.pytest_deselected(items=deselected)
     kept = set(items).difference(deselected)

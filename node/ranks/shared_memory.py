@@ -30,7 +30,10 @@ KEEPS_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 
 
 class SharedMemoryGroup:
-    """Rank `rank` of those on `devices`, over `mapping`. `clock` is monotonic, in seconds."""
+    """Rank `rank` of those on `devices`, over `mapping`. `clock` is monotonic, in seconds.
+
+    After `looks` at the counter of a rank that is late, it gives up its turn on the processor between them.
+    """
 
     def __init__(
         self,
@@ -39,12 +42,14 @@ class SharedMemoryGroup:
         devices: Sequence[str],
         *,
         deadline_s: float = DEADLINE_S,
+        looks: int = LOOKS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.rank = rank
         self.count = len(devices)
         self._devices = devices
         self._deadline_s = deadline_s
+        self._looks = looks
         self._clock = clock
         self._operation = 0
         self._counters = mapping.counters
@@ -117,7 +122,7 @@ class SharedMemoryGroup:
             looks = 0
             while counters[place] < operation:
                 looks += 1
-                if looks > LOOKS:
+                if looks > self._looks:
                     self._wait(place)
         self._fence()
 

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from layerline.models.known_families import known_families
+from tests.fakes.cases import cases
 from tests.fakes.family_traits import TRAITS
 from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel, write_gguf
@@ -62,7 +63,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("families")
 
 
-@pytest.fixture(params=[(family, shape) for family in TRAITS for shape in SHAPES], ids="-".join)
+EVERY = [(family, shape) for family in TRAITS for shape in SHAPES]
+
+
+@pytest.fixture(params=cases(EVERY, more=[case for case in EVERY if case[1] == "untied"]), ids="-".join)
 def case(request: pytest.FixtureRequest, folder: Path) -> Case:
     family, shape = request.param
     return case_in(folder, family, shape)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.fakes.cases import cases
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import Rows, StageChain, StoredModel, chunks, logits_of, pages_of
 
@@ -23,7 +24,7 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=cases(MODELS, more=["qwen2 of 9 heads of 3"]))
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> StoredModel:
     return StoredModel.written(tmp_path_factory.mktemp("tiny"), MODELS[request.param])
 

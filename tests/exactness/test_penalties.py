@@ -11,6 +11,7 @@ import pytest
 from transformers import PreTrainedModel
 
 from layerline.frames import Sampling
+from tests.fakes.cases import cases
 from tests.fakes.crowd import Crowd
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import StoredModel, reference_logits
@@ -78,7 +79,7 @@ def test_the_penalties_make_a_difference(plain: list[list[int]]) -> None:
     assert any(len(set(map(tuple, answers))) == len(WAYS) for answers in of_prompts)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", cases(range(2), more=[1]))
 def test_a_crowd_that_is_preempted_and_rebuilt_gets_the_same(
     model: StoredModel, plain: list[list[int]], seed: int
 ) -> None:

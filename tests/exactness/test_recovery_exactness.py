@@ -115,7 +115,9 @@ def test_answers_without_a_loss_are_those_of_transformers(
 
 @pytest.mark.parametrize("kind", OPTIONS)
 @pytest.mark.parametrize("lost_at", [pytest.param(1, marks=SLOW), 4, pytest.param(14, marks=SLOW)])
-@pytest.mark.parametrize(("stages", "lost_stage"), [pytest.param(2, 0, marks=SLOW), (2, 1), (3, 1)])
+@pytest.mark.parametrize(
+    ("stages", "lost_stage"), [pytest.param(2, 0, marks=SLOW), pytest.param(2, 1, marks=pytest.mark.more), (3, 1)]
+)
 async def test_a_loss_at_any_step_changes_nothing(
     model: StoredModel, expected: dict[str, list[Completion]], stages: int, lost_stage: int, lost_at: int, kind: str
 ) -> None:
@@ -154,6 +156,7 @@ async def test_forks_outlive_a_loss_too(model: StoredModel) -> None:
     assert pipelines.opened == 2
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("lost_at", [pytest.param(3, marks=SLOW), pytest.param(9, marks=SLOW), 15])
 async def test_stop_strings_and_half_characters_outlive_a_loss(
     model: StoredModel, expected: dict[str, list[Completion]], lost_at: int

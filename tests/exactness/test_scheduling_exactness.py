@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.cases import cases
 from tests.fakes.crowd import Crowd
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
@@ -14,7 +15,7 @@ from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
 SLOW = pytest.mark.slow
 
 CONTEXT_TOKENS = 40
-REQUESTS = 16
+REQUESTS = 12
 STEM = [3 + (11 * place) % 250 for place in range(30)]
 PROMPTS = [STEM[: n + 1] + [5 + (7 * own + 13 * n) % 250 for own in range(n % 5)] for n in range(0, 30, 2)]
 MODELS = {"llama": TinyModel(layers=3), "qwen2": TinyModel(family="qwen2", layers=3)}
@@ -29,7 +30,7 @@ class Alone:
         self.answers = [reference_greedy(reference, prompt, CONTEXT_TOKENS - len(prompt)) for prompt in PROMPTS]
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=cases(MODELS, more=["qwen2"]))
 def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Alone:
     return Alone(tmp_path_factory.mktemp("model"), MODELS[request.param])
 

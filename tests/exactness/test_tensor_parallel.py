@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from layerline.frames import Frame, Sampling
+from tests.fakes.cases import cases
 from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel
 from tests.fakes.ranked_stages import ranked_chain, ranks_of, together
@@ -29,7 +30,7 @@ from tests.fakes.tiny_models import (
 
 SLOW = pytest.mark.slow
 
-TOKENS = [int(token) for token in np.random.default_rng(11).integers(3, 260, 30)]
+TOKENS = [int(token) for token in np.random.default_rng(11).integers(3, 260, 22)]
 PROMPT = TOKENS[:11]
 ODD: dict[str, Any] = {"layers": 4, "spare_ids": 1}  # 265 token ids, which 2, 3 and 4 do not divide
 MODELS = {
@@ -37,7 +38,10 @@ MODELS = {
     "14 heads in 2 groups": TinyModel(**ODD, family="qwen2", heads=14, kv_heads=2, head_dim=4, tied_output=False),
     "4 heads in 1 group": TinyModel(**ODD, heads=4, kv_heads=1, intermediate=100),
 }
-DEGREES = [(2,), (3,), (4, 2), *(pytest.param(degrees, marks=SLOW) for degrees in ((1,), (4,), (2, 1), (1, 3)))]
+DEGREES = [
+    *cases([(2,), (3,), (4, 2)], more=[(2,)]),
+    *(pytest.param(degrees, marks=SLOW) for degrees in ((1,), (4,), (2, 1), (1, 3))),
+]
 
 
 class Case:
@@ -47,7 +51,7 @@ class Case:
         self.model = StoredModel.written(folder, MODELS[name])
         reference = self.model.reference()
         self.expected = reference_logits(reference, TOKENS)
-        self.greedy = reference_greedy(reference, PROMPT, 12)
+        self.greedy = reference_greedy(reference, PROMPT, 6)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> functools.partial[Case]
     return functools.partial(case)
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=cases(MODELS, more=["4 heads in 1 group"]))
 def case(request: pytest.FixtureRequest, case_of: functools.partial[Case]) -> Case:
     return case_of(request.param)
 
@@ -77,7 +81,7 @@ def test_logits_and_greedy_tokens_of_every_split(case: Case, degrees: tuple[int,
                 row = Rows(token_ids=token_ids, start=start)
                 (drawn,) = chain.step(row)
                 all_close(case, row, logits_of(drawn))
-        assert chain.greedy(PROMPT, 12) == case.greedy
+        assert chain.greedy(PROMPT, 6) == case.greedy
 
 
 @pytest.mark.parametrize("proportions", [(3, 1), (1, 5, 2)], ids=str)
@@ -86,7 +90,7 @@ def test_unequal_shares(case: Case, proportions: tuple[int, ...]) -> None:
         row = Rows(token_ids=PROMPT)
         (drawn,) = chain.step(row)
         all_close(case, row, logits_of(drawn))
-        assert chain.greedy(PROMPT, 12) == case.greedy
+        assert chain.greedy(PROMPT, 6) == case.greedy
 
 
 def test_sequences_in_one_batch_on_scattered_pages(case: Case) -> None:

@@ -53,8 +53,8 @@ def test_a_crowd_gets_what_each_gets_alone(nine: StoredModel, degrees: tuple[int
     with ranked_chain(nine, degrees, pages=12) as chain:
         crowd = Crowd(chain, luck, pages=12, context_tokens=CONTEXT_TOKENS)
         asked: list[int] = []
-        while len(asked) < 10 or not crowd.scheduler.idle:
-            if len(asked) < 10 and luck.random() < 0.3:
+        while len(asked) < 7 or not crowd.scheduler.idle:
+            if len(asked) < 7 and luck.random() < 0.3:
                 asked.append(luck.randrange(len(PROMPTS)))
                 crowd.ask(len(asked) - 1, PROMPTS[asked[-1]], 0)
             crowd.move()

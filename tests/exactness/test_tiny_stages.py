@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from layerline.frames import Frame, PageRun, Sampling
+from tests.fakes.cases import cases
 from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.tiny_models import (
@@ -71,7 +72,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> functools.partial[Case]
     return functools.partial(case)
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=cases(MODELS, more=["llama untied, 9 heads of 3, wider than hidden", "qwen2 untied"]))
 def case(request: pytest.FixtureRequest, case_of: functools.partial[Case]) -> Case:
     return case_of(request.param)
 

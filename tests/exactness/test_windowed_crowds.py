@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.cases import cases
 from tests.fakes.crowd import Crowd
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
@@ -41,7 +42,7 @@ class Alone:
         return Crowd(chain, luck, pages=pages, context_tokens=CONTEXT_TOKENS, reach_tokens=reach_tokens)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=cases(MODELS, more=["qwen2"]))
 def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Alone:
     return Alone(tmp_path_factory.mktemp("model"), request.param)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from layerline.frames import PageRun
 from layerline.models.sizes import most_sequence_pages
+from tests.fakes.cases import cases
 from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import (
@@ -43,12 +44,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("windows")
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=cases(MODELS, more=["phi3", "mistral without", "qwen2 everywhere"]))
 def model(request: pytest.FixtureRequest, folder: Path) -> StoredModel:
     return written(folder, request.param)
 
 
-@pytest.fixture(params=EVERYWHERE)
+@pytest.fixture(params=cases(EVERYWHERE, more=["qwen2 everywhere"]))
 def windowed(request: pytest.FixtureRequest, folder: Path) -> StoredModel:
     return written(folder, request.param)
 

@@ -27,7 +27,7 @@ def shared_groups(count: int, *, deadline_s: float = DEADLINE_S) -> list[SharedM
         mappings = [rank_mapping.attach(descriptor, count) for _ in devices]
     finally:
         os.close(descriptor)
-    return [SharedMemoryGroup(mappings[rank], rank, devices, deadline_s=deadline_s) for rank in range(count)]
+    return [SharedMemoryGroup(mappings[rank], rank, devices, deadline_s=deadline_s, looks=1) for rank in range(count)]
 
 
 def together(works: Sequence[Callable[[], Product]]) -> list[Product]:

@@ -22,6 +22,7 @@ from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
 from layerline.frames import Sampling
 from node.worker.stage_compute import RankCompute
+from tests.fakes.cases import cases
 from tests.fakes.driven_engine import driven
 from tests.fakes.grpc_ring import grpc_ring
 from tests.fakes.memory_ring import memory_ring, route
@@ -95,7 +96,7 @@ async def ask(engine: Engine, prompt: Sequence[int], sampling: Sampling, forks: 
 
 
 @pytest.mark.parametrize("links", LINKS)
-@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("stages", cases([1, 2, 3], more=[1]))
 async def test_a_crowd_gets_what_each_gets_alone(
     model: StoredModel, expected: list[list[int]], links: str, stages: int
 ) -> None:

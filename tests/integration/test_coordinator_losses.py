@@ -101,6 +101,7 @@ async def test_a_draining_node_that_no_plan_can_do_without(card: ModelCard) -> N
         await works_without(nodes[1], coordinator, "a")
 
 
+@pytest.mark.more
 async def test_a_node_that_falls_silent(card: ModelCard) -> None:
     heartbeats = Heartbeats(interval_s=0.02, silence_s=0.5)
     bounds = replace(BOUNDS, hold=HoldDeadlines(welcome_s=0.2, heartbeats=heartbeats))

@@ -81,6 +81,7 @@ async def test_nobody_there_over_the_socket(card: ModelCard) -> None:
             await client.plan("tiny")
 
 
+@pytest.mark.more
 async def test_a_stage_that_fails_is_named_over_the_socket(card: ModelCard) -> None:
     async with client_of(card) as (client, nodes):
         async for _ in client.prepare("tiny", layers=LAYERS):

@@ -25,6 +25,7 @@ from layerline.errors import (
 from layerline.facts import Holder
 from layerline.models.card import ModelCard
 from layerline.reports import NodeProgress, Planned
+from tests.fakes.cases import cases
 from tests.fakes.coordinators import BOUNDS, answer, coordinator_of, events_of, prepared, split
 from tests.fakes.losses import Loss, dies, for_ever, loses_worker, works_without
 from tests.fakes.node_service import nodes_of
@@ -70,7 +71,7 @@ async def test_a_node_that_began_to_drain(card: ModelCard) -> None:
         await works_without(b, coordinator, "a", "c")
 
 
-@pytest.mark.parametrize("place", [0, pytest.param(1, marks=SLOW), 2])
+@pytest.mark.parametrize("place", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=pytest.mark.more)])
 @pytest.mark.parametrize("point", ["load", "bind"])
 async def test_a_node_that_dies_in_the_middle(card: ModelCard, point: str, place: int) -> None:
     async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
@@ -154,7 +155,7 @@ async def test_a_data_port_that_cannot_be_reached_is_named(card: ModelCard) -> N
         assert "firewalls" in raised.value.remedy
 
 
-@pytest.mark.parametrize("point", ["load", "bind"])
+@pytest.mark.parametrize("point", cases(["load", "bind"], more=["load"]))
 async def test_a_node_that_does_not_get_on(card: ModelCard, point: str) -> None:
     bounds = replace(BOUNDS, hold=HoldDeadlines(load_silence_s=0.5, bind_s=0.5))
     async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes, bounds=bounds) as coordinator:

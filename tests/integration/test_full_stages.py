@@ -23,6 +23,7 @@ from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel
 
 SLOW = pytest.mark.slow
+pytestmark = pytest.mark.more
 
 STREAMS = 64
 CONTEXT_TOKENS = 128

@@ -14,6 +14,7 @@ from coordinator.verdict import Patience
 from layerline.frames import StepResult
 from layerline.models.card import ModelCard
 from layerline.plan import PlanRequest
+from tests.fakes.cases import cases
 from tests.fakes.coordinators import BOUNDS, answer, coordinator_of, prepared, split
 from tests.fakes.losses import comes_to, epoch_of, for_ever, seat_of, swallow
 from tests.fakes.node_service import FakeNode, nodes_of
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left_over")
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=SLOW), 2, pytest.param(5, marks=SLOW)])
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", cases([0, 1, 2], more=[1]))
 async def test_answers_outlive_the_worker_of_any_stage(card: ModelCard, place: int, step: int) -> None:
     async with nodes_of(card, "a", "b", "c") as nodes, coordinator_of(nodes) as coordinator:
         await prepared(coordinator, split("a", "b", "c"))
@@ -105,7 +106,7 @@ async def test_a_worker_that_returns_another_step_is_left(card: ModelCard, caplo
         assert "the step due is" in caplog.text
 
 
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("place", cases([0, 1], more=[0]))
 async def test_losses_one_after_the_other(card: ModelCard, place: int) -> None:
     """More than the attempts there are for one loss, as the answer goes on between them."""
     async with nodes_of(card, "a", "b") as nodes, coordinator_of(nodes) as coordinator:

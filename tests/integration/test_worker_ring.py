@@ -170,7 +170,7 @@ async def test_junk_bytes_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @given(st.lists(st.binary(max_size=64), min_size=1, max_size=3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_fuzzed_messages_after_a_good_hello_end_in_a_protocol_error(messages: list[bytes]) -> None:
     async def exchange() -> LayerlineError:
         async with placed() as (_, address), Transport().channel(address) as channel:

@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -130,7 +130,6 @@ def messages(draw: st.DrawFn) -> node_pb2.NodeFacts:
     )
 
 
-@settings(deadline=None, max_examples=300)
 @given(message=messages())
 def test_whatever_a_node_says_of_itself_it_is_refused_or_can_be_planned_with(message: node_pb2.NodeFacts) -> None:
     try:

@@ -134,6 +134,7 @@ def terminal(address: str) -> Iterator[Terminal]:
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 
+@pytest.mark.system
 def test_ctrl_c_stops_the_answer_and_not_the_chat(terminal: Terminal, fake: FakeCoordinator) -> None:
     fake.answers = [(ANSWER[0], Hang()), ANSWER]
     terminal.wait_for(">>> ")
@@ -151,6 +152,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(terminal: Terminal, fake: Fake
     assert terminal.process.wait(WAIT_S) == 0
 
 
+@pytest.mark.system
 def test_a_refused_turn_is_told_and_forgotten(terminal: Terminal, fake: FakeCoordinator) -> None:
     fake.answers = [(PromptTooLongError("The prompt has 9 tokens, the context 8."),), ANSWER]
     terminal.wait_for(">>> ")

@@ -153,6 +153,7 @@ def test_no_coordinator_at_the_address_is_exit_code_3() -> None:
     assert "No coordinator answers at 127.0.0.1:1" in result.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_cancels_the_request_and_ends_quietly(
     address: str, fake: FakeCoordinator, number: signal.Signals, exit_code: int
@@ -169,6 +170,7 @@ def test_a_signal_cancels_the_request_and_ends_quietly(
     assert b"Traceback" not in stderr
 
 
+@pytest.mark.system
 def test_a_reader_that_leaves_is_no_traceback(address: str, fake: FakeCoordinator) -> None:
     many = [Piece(text="word " * 1000, token_ids=(1,)) for _ in range(200)]
     fake.answers = [(*many, FINISHED)]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zeroconf import ServiceInfo
 
@@ -156,7 +156,6 @@ def test_keys_of_newer_versions_are_passed_over() -> None:
     assert Advert.from_service(service("10.0.0.2", txt={**TXT, b"colour": b"red"})).name == "kitchen"
 
 
-@settings(deadline=None)
 @given(txt=st.binary(max_size=400), hosts=st.lists(st.ip_addresses().map(lambda ip: ip.packed), max_size=4))
 def test_whatever_a_record_holds_it_is_an_advert_or_junk(txt: bytes, hosts: list[bytes]) -> None:
     for kind, reader in ((SERVICE_TYPE, Advert), (COORDINATOR_TYPE, CoordinatorAdvert)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.errors import PlanInvalidError
@@ -80,7 +80,6 @@ def test_feed_forward_columns_are_multiples_of_32_where_they_can_be(intermediate
     vocabulary=st.integers(64, 300),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
 def test_every_split_covers_the_model_once_and_its_parts_are_models(
     groups: int, group: int, intermediate: int, vocabulary: int, data: st.DataObject
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.planning.planner import make_plan
@@ -28,7 +28,6 @@ def nodes_of(world: list[tuple[int, float]]) -> list[NodeFacts]:
     return [node(f"n{i}", mib=mib, gb_per_s=speed) for i, (mib, speed) in enumerate(world)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(world=WORLD, layers=st.integers(1, 40), vocabulary=st.sampled_from([16, 49152]), tied=st.booleans())
 def test_every_plan_covers_the_model_within_memory_whatever_the_order_of_nodes(
     world: list[tuple[int, float]], layers: int, vocabulary: int, tied: bool

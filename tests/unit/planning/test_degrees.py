@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.planning.planner import make_plan
@@ -222,7 +222,6 @@ DEVICE = st.tuples(st.sampled_from([60, 90, 150, 300]), st.sampled_from([0.0, 10
 NODE = st.tuples(st.lists(DEVICE, min_size=1, max_size=5), st.sampled_from([0.0, 10.0, 80.0]))
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     world=st.lists(NODE, min_size=1, max_size=3),
     heads=st.sampled_from([(9, 3), (14, 2), (4, 1)]),

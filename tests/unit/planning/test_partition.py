@@ -8,7 +8,7 @@ from itertools import accumulate, combinations, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.planning.footprint import FIRST, LAST, MIDDLE, Ends
@@ -128,13 +128,11 @@ def check_optimal(world: World, hop: int, *, every: bool) -> None:
         assert best.cost <= found.cost or not every  # in another order than was tried here it may be better still
 
 
-@settings(max_examples=100, deadline=None)
 @given(world=worlds(unlike=False), hop=st.sampled_from([0, 5, 50, 500]))
 def test_of_like_layers_no_split_in_any_order_is_better_by_more_than_the_tolerance(world: World, hop: int) -> None:
     check_optimal(world, hop, every=True)
 
 
-@settings(max_examples=150, deadline=None)
 @given(world=worlds(unlike=True), hop=st.sampled_from([0, 5, 50, 500]))
 def test_of_unlike_layers_no_split_in_order_of_nodes_is_better_by_more_than_the_tolerance(
     world: World, hop: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.planning.candidates import Candidates
@@ -99,7 +99,6 @@ def test_nothing_is_preferred_of_nothing_and_the_first_of_equals() -> None:
 NODE = st.tuples(st.integers(45, 200), st.sampled_from([5.0, 20.0, 24.0, 40.0]))
 
 
-@settings(max_examples=60, deadline=None)
 @given(world=st.lists(NODE, min_size=1, max_size=5), context_tokens=st.sampled_from([512, 2048]))
 def test_whatever_the_world_pages_fit_everywhere_and_are_never_fewer_than_those_of_the_fastest(
     world: list[tuple[int, float]], context_tokens: int

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.errors import ProtocolError
@@ -92,14 +92,12 @@ def frames(draw: st.DrawFn) -> Frame:
 
 
 @given(frames())
-@settings(max_examples=60, deadline=None)
 def test_a_frame_comes_back_as_it_was(told: Frame) -> None:
     message = ring_pb2.ForwardMessage.FromString(frame_to_message(told).SerializeToString())
     assert frame_from_message(message.frame) == told
 
 
 @given(NUMBERS, NUMBERS, st.lists(st.tuples(NUMBERS, SMALL, st.booleans()), max_size=3), TIMINGS)
-@settings(max_examples=60, deadline=None)
 def test_a_result_comes_back_as_it_was(
     epoch: int, step: int, sampled: list[tuple[int, int, bool]], timings: tuple[StageTiming, ...]
 ) -> None:
@@ -177,7 +175,6 @@ def test_a_frame_that_cannot_be_is_a_protocol_error(change: dict[str, Any], word
 
 
 @given(st.binary(max_size=80))
-@settings(max_examples=200, deadline=None)
 def test_junk_is_a_frame_or_a_protocol_error(junk: bytes) -> None:
     for read in (
         lambda: frame_from_message(ring_pb2.Frame.FromString(junk)),

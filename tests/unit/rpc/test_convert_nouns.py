@@ -150,7 +150,7 @@ def comparable(noun: Any) -> Any:
 
 @pytest.mark.parametrize("noun", MESSAGES, ids=lambda noun: noun.__name__)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_noun_comes_back_as_it_was(noun: type, data: st.DataObject) -> None:
     told = data.draw(nouns(noun))
     message = MESSAGES[noun].FromString(to_message(told, MESSAGES[noun]).SerializeToString())
@@ -163,7 +163,7 @@ def test_a_noun_comes_back_as_it_was(noun: type, data: st.DataObject) -> None:
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 @given(data=st.data())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_every_noun_of_a_union_comes_back_as_it_was(
     union: Any, message_class: type[Message], noun: type, data: st.DataObject
 ) -> None:
@@ -176,7 +176,6 @@ def test_every_noun_of_a_union_comes_back_as_it_was(
     ("union", "message_class"), UNIONS, ids=lambda value: value.__name__ if isinstance(value, type) else ""
 )
 @given(junk=st.binary(max_size=64))
-@settings(max_examples=100, deadline=None)
 def test_junk_is_a_noun_or_a_protocol_error(union: Any, message_class: type[Message], junk: bytes) -> None:
     try:
         message = message_class.FromString(junk)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.scheduling.pages import PagePool, pages_between, runs_of
@@ -139,7 +139,6 @@ def test_tokens_whose_pages_are_all_gone_are_forgotten() -> None:
     assert world.tree.branches() == ()
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.text("ab", min_size=1, max_size=7), st.integers(0, 6), st.booleans()), max_size=40))
 def test_whatever_comes_the_longest_prefix_in_reach_is_found(moves: list[tuple[str, int, bool]]) -> None:
     world = World()

@@ -12,6 +12,7 @@ from coordinator.scheduling.row_budget import LEAST_ROWS, RowBudget
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.steps_in_flight import StepsInFlight, decode_steps
 from layerline.frames import StageTiming
+from tests.fakes.cases import cases
 from tests.fakes.timed_pipeline import StageCost, TimedPipeline
 
 SLOW_CPU = StageCost(fixed_us=60_000, prompt_row_us=10_000, decode_row_us=4_000)
@@ -152,8 +153,8 @@ def test_a_full_queue_moves_when_a_request_ends() -> None:
 
 
 @pytest.mark.parametrize("cost", [SLOW_CPU, FAST_CPU, ACCELERATOR])
-@pytest.mark.parametrize("stages", [1, 2, 3])
-@pytest.mark.parametrize("streams", [1, 2, 8, 24])
+@pytest.mark.parametrize("stages", cases([1, 2, 3], more=[2]))
+@pytest.mark.parametrize("streams", cases([1, 2, 8, 24], more=[2, 8]))
 def test_answers_keep_their_pace_while_a_long_prompt_is_prefilled(streams: int, stages: int, cost: StageCost) -> None:
     run = pipeline(stages, cost)
     for stream in range(streams):

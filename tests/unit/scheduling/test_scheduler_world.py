@@ -203,6 +203,4 @@ class SchedulerWorld(RuleBasedStateMachine):
 
 
 TestSchedulerWorld = SchedulerWorld.TestCase
-TestSchedulerWorld.settings = settings(
-    max_examples=3 * settings.default.max_examples, stateful_step_count=50, deadline=None
-)
+TestSchedulerWorld.settings = settings(max_examples=3 * settings.default.max_examples)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
@@ -149,7 +149,6 @@ def test_a_spoilt_step_is_refused(spoil: Callable[[ring_pb2.Frame], object]) -> 
 
 
 @given(st.binary(max_size=64))
-@settings(max_examples=200, deadline=None)
 def test_junk_is_refused(body: bytes) -> None:
     with pytest.raises(LayerlineError):
         unpack_step(body)
