@@ -28,6 +28,7 @@ PAUSE_S = 3.5  # the bound on noticing is 5 s
 BRIEF = Patience(frozen_s=1.0)
 PROMPT = (5, 6, 7)
 NOWHERE = (-1, "step", "raise")
+LATE = ("freeze", "Rank {rank} (cpu:{rank}) of the stage did not take part in a step within 2 s.")
 EITHER_RANK = pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 SLOW = pytest.mark.slow
 
@@ -96,7 +97,9 @@ async def test_ranks_draw_what_one_does_and_only_rank_0_listens(node: RankNode, 
     [
         ("kill", "Rank {rank} (cpu:{rank}) of node kitchen was killed (SIGKILL)"),
         ("raise", "Rank {rank} (cpu:{rank}) of node kitchen: A step of 3 rows failed (out of luck)."),
-        ("freeze", "Rank {rank} (cpu:{rank}) of the stage did not take part in a step within 2 s."),
+        pytest.param(
+            "freeze", "Rank {rank} (cpu:{rank}) of the stage did not take part in a step within 2 s.", marks=SLOW
+        ),
     ],
     ids=["kill", "raise", "freeze"],
 )

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from layerline.version import WIRE_VERSION
 from tests.lab.asking import ANSWER, answered, ask, nodes_seen
@@ -39,6 +40,7 @@ def test_junk_on_control_and_data_ports(cluster: TwoNodes) -> None:
     assert cluster.workers() == workers
 
 
+@pytest.mark.slow
 def test_junk_mdns_while_nodes_are_searched(cluster: TwoNodes) -> None:
     junk = cluster.b.start([sys.executable, "-m", "tests.lab.junk_mdns", cluster.b.ipv4])
     junk.wait_for("^up", deadline_s=UP_DEADLINE_S)

@@ -26,6 +26,7 @@ def own_copy(cluster: TwoNodes, smollm2: Path) -> Iterator[Path]:
     cluster.b.give_model(smollm2)
 
 
+@pytest.mark.slow
 def test_one_byte_of_a_tensor_is_other(cluster: TwoNodes, own_copy: Path) -> None:
     with open(own_copy, "r+b") as file:
         file.seek(_tensor_offset(own_copy) + 1000)

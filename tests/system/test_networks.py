@@ -55,6 +55,7 @@ def test_a_node_that_is_named_but_not_there() -> None:
         assert f"{lab['a'].ipv4}:7355" in refused.stderr
 
 
+@pytest.mark.slow
 def test_nodes_without_mdns_are_used_by_address(smollm2: Path) -> None:
     with Lab("a", "desk") as lab:
         lab["a"].give_model(smollm2)

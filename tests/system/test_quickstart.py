@@ -58,6 +58,7 @@ def test_two_small_nodes_answer_and_end(machine: Machine) -> None:
     assert_nothing_left(machine)
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_mid_answer(machine: Machine) -> None:
     running = quickstart(machine, *LONG)
     running.wait_for_output(r"\w+ \w+", deadline_s=DEADLINE_S)

@@ -60,7 +60,8 @@ def test_two_ranks_answer_as_one_device_does(node: SplitNode) -> None:
     assert len(node.ranks()) == 2
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank(node: SplitNode, rank: int) -> None:
     prompt = node.begin()
     node.ranks()[rank].kill()

@@ -203,4 +203,4 @@ class SchedulerWorld(RuleBasedStateMachine):
 
 
 TestSchedulerWorld = SchedulerWorld.TestCase
-TestSchedulerWorld.settings = settings(max_examples=3 * settings.default.max_examples)
+TestSchedulerWorld.settings = settings(max_examples=3 * settings().max_examples)

@@ -22,7 +22,7 @@ from tests.fakes.daemon_parts import stage_spec, worker_command
 pytestmark = pytest.mark.system
 
 DEADLINE_S = 20
-EVERY_RANK = [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
+EVERY_RANK = [(2, 0), (2, 1), *(pytest.param(3, rank, marks=pytest.mark.slow) for rank in range(3))]
 
 
 class Lost:
