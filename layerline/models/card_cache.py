@@ -11,10 +11,11 @@ import dataclasses
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from layerline.models.card import CARD_VERSION, ModelCard
-from layerline.models.index import Progress, index_model, model_digest
+from layerline.models.digest import model_digest
 
 KEPT_CARDS = 64
 _DESCRIBING = (".json", ".jinja", ".safetensors")
@@ -27,16 +28,16 @@ class CardCache:
         self._folder = folder
         self._kept_cards = kept_cards
 
-    def card(self, path: Path, name: str, progress: Progress) -> ModelCard:
-        """The card of the model at `path`, called `name`: the kept one, or a new one that is kept from now on.
+    def card(self, path: Path, name: str, make: Callable[[], ModelCard]) -> ModelCard:
+        """The card of the model at `path`, called `name`: the kept one, or what `make` gives, kept from now on.
 
-        A folder that cannot be written costs only the keeping. Raises what `index_model` raises.
+        A folder that cannot be written costs only the keeping.
         """
         kept = self.card_cached(path)
         if kept is not None:
             return dataclasses.replace(kept, name=name)
         key = _key(path)
-        card = index_model(path, name, progress)
+        card = make()
         if key is not None and key == _key(path):
             with contextlib.suppress(OSError):
                 self._keep(key, card)

@@ -7,10 +7,8 @@ Key names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and `llama
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from layerline.errors import ModelUnsupportedError
 from layerline.models.fields import Fields
@@ -34,7 +32,7 @@ class GgufModel:
     metadata: Fields
     architecture: str
     has_output: bool  # a matrix of its own, and not that of the embedding
-    rope_factors: NDArray[np.float32] | None
+    rope_factors: Sequence[float] | None
 
     def key(self, name: str) -> str:
         """The full name of one of the architecture's keys."""

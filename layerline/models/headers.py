@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError, ModelNotFoundError
 from layerline.models.card import TokenizerCard
@@ -90,12 +88,12 @@ def _sizes_of(fields: Fields) -> Iterator[None]:
         raise ModelCorruptError(f"{fields.where}: {error}.", remedy=REMEDY) from error
 
 
-def _rope_factors(gguf: GgufFile, tensor: StoredTensor) -> NDArray[np.float32]:
+def _rope_factors(gguf: GgufFile, tensor: StoredTensor) -> tuple[float, ...]:
     if tensor.storage != "F32" or len(tensor.shape) != 1 or tensor.shape[0] > MAX_ROPE_FACTORS:
         raise tensor_corrupt(tensor.name, tensor.file, "is not a short list of F32 numbers")
     with open_model_file(gguf.path) as file:
         file.seek(tensor.offset)
-        return np.frombuffer(file.read(tensor.nbytes), "<f4").astype(np.float32)
+        return struct.unpack(f"<{tensor.shape[0]}f", file.read(tensor.nbytes))
 
 
 def _folder_headers(folder: Path) -> Headers:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -15,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from layerline.errors import ModelCorruptError
-from layerline.models.card import ModelCard, TokenizerCard
+from layerline.models.card import ModelCard
+from layerline.models.digest import model_digest
 from layerline.models.headers import read_headers
-from layerline.models.spec import ModelSpec
 from layerline.models.stored import tensor_corrupt
 from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
 from layerline.models.unreadable import open_model_file
@@ -49,22 +48,6 @@ def index_model(path: Path, name: str, progress: Progress) -> ModelCard:
         tokenizer=headers.tokenizer,
         notes=headers.notes,
     )
-
-
-def model_digest(spec: ModelSpec, tensors: Iterable[TensorEntry], tokenizer: TokenizerCard) -> str:
-    """SHA-256 in hex over all that decides what the model answers, and nothing about where it lies."""
-    weights = [
-        [
-            entry.name,
-            entry.shape,
-            entry.rope_pairs,
-            [[part.tensor.storage, part.tensor.sha256, part.first_row, part.rows] for part in entry.ranges],
-        ]
-        for entry in sorted(tensors, key=lambda entry: entry.name)
-    ]
-    content = [dataclasses.asdict(spec), weights, dataclasses.asdict(tokenizer)]
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _versions(paths: Iterable[Path]) -> list[tuple[int, int]]:

@@ -21,6 +21,7 @@ from layerline.limits import lift_limits, limit_further
 from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
 from layerline.models.fields import REMEDY
+from layerline.models.index import index_model
 from layerline.models.unreadable import unreadable
 
 PROGRESS_INTERVAL_S = 0.1
@@ -45,7 +46,7 @@ def main() -> None:
 
     limit_further(memory_bytes=HEADERS_MEMORY_BYTES, processor_s=HEADERS_PROCESSOR_S)
     try:
-        card = CardCache(Path(cache)).card(Path(path), name, report)
+        card = CardCache(Path(cache)).card(Path(path), name, lambda: index_model(Path(path), name, report))
         _keep(card, Path(card_path))
     except LayerlineError as error:
         _say("error", error.code, error.message, error.remedy)

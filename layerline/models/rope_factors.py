@@ -8,35 +8,38 @@ proved by computing the divisors from them again.
 from __future__ import annotations
 
 import math
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
 
 from layerline.errors import ModelUnsupportedError
 from layerline.models.spec import RopeSpec
 
 
-def llama3_from_factors(theta: float, head_dim: int, factors: NDArray[np.float32]) -> RopeSpec:
+def llama3_from_factors(theta: float, head_dim: int, factors: Sequence[float]) -> RopeSpec:
     """The settings that give `factors` [head_dim / 2]; ModelUnsupportedError if none of Llama 3's do."""
-    spec = RopeSpec(theta=theta, scaling="llama3", factor=float(factors.max()))
+    spec = RopeSpec(theta=theta, scaling="llama3", factor=max(factors))
     wanted = llama3_factors(spec, head_dim)
-    if factors.shape != wanted.shape or not np.allclose(factors, wanted, rtol=1e-5):
+    if len(factors) != len(wanted) or not all(map(_same, factors, wanted)):
         raise ModelUnsupportedError("The tensor rope_freqs.weight is not that of Llama 3, the only one known.")
     return spec
 
 
-def llama3_factors(spec: RopeSpec, head_dim: int) -> NDArray[np.float32]:
+def llama3_factors(spec: RopeSpec, head_dim: int) -> list[float]:
     """What each of the head_dim / 2 rotary frequencies is divided by. Source: Llama 3.1 model code."""
-    factors = np.empty(head_dim // 2, np.float32)
+    factors = []
     for index in range(head_dim // 2):
         wavelength = 2 * math.pi * spec.theta ** (2 * index / head_dim)
         turns = spec.original_context_tokens / wavelength
         if turns > spec.high_frequency_factor:
-            factors[index] = 1.0
+            factors.append(1.0)
         elif turns < spec.low_frequency_factor:
-            factors[index] = spec.factor
+            factors.append(spec.factor)
         else:
             span = spec.high_frequency_factor - spec.low_frequency_factor
             smooth = (turns - spec.low_frequency_factor) / span
-            factors[index] = 1 / ((1 - smooth) / spec.factor + smooth)
+            factors.append(1 / ((1 - smooth) / spec.factor + smooth))
     return factors
+
+
+def _same(stored: float, wanted: float) -> bool:
+    """Whether a number of the file, in float32, is the one that was computed."""
+    return math.isclose(stored, wanted, rel_tol=1e-5)

@@ -42,5 +42,10 @@ def test_help_loads_neither_grpc_nor_anything_that_serves(command: str) -> None:
 @pytest.mark.parametrize(
     "module", ["node.daemon.daemon", "coordinator.embedded", "layerline.cli.prompt", "layerline.cli.chat"]
 )
-def test_daemon_coordinator_and_command_load_no_torch(module: str) -> None:
-    assert loaded_by(f"import {module}") & {"torch", "transformers"} == set()
+def test_daemon_coordinator_and_command_start_without_what_only_model_files_need(module: str) -> None:
+    of_files = {"torch", "transformers", "gguf", "safetensors", "tokenizers", "jinja2"}
+    assert loaded_by(f"import {module}") & of_files == set()
+
+
+def test_the_daemon_computes_nothing() -> None:
+    assert loaded_by("import node.daemon.daemon") & HEAVY == set()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from layerline.errors import ModelCorruptError, ModelMismatchError, ModelNotFoundError
-from layerline.models import card_cache
 from layerline.models.card import ModelCard
+from layerline.models.card_cache import CardCache
 from layerline.plan import Plan, PlanRequest
 from tests.fakes.coordinators import two_nodes
 from tests.fakes.model_files import TinyModel, write_folder, write_gguf
@@ -84,7 +84,7 @@ async def test_files_of_this_machine_are_read_in_a_process_of_their_own(
     def in_this_process(*_: object) -> ModelCard:
         raise AssertionError("the coordinator has read the files itself")
 
-    monkeypatch.setattr(card_cache, "index_model", in_this_process)
+    monkeypatch.setattr(CardCache, "card", in_this_process)
     path = next((models / "org").iterdir())
     for _ in range(2):
         assert (await planned(card, str(path), (f"org/{path.name}",))).model == f"org/{path.name}"

@@ -7,6 +7,7 @@ import pytest
 
 from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
+from layerline.models.index import index_model
 from tests.fakes.model_files import TinyModel, write_folder, write_gguf
 
 MODEL = TinyModel()
@@ -21,7 +22,7 @@ class Cache:
         self.indexed = 0
 
     def card(self, path: Path, name: str = "tiny") -> ModelCard:
-        return self.cache.card(path, name, self._progress)
+        return self.cache.card(path, name, lambda: index_model(path, name, self._progress))
 
     def _progress(self, done_bytes: int, total_bytes: int) -> None:
         self.indexed += done_bytes == total_bytes

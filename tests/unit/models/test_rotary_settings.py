@@ -73,7 +73,7 @@ def test_rotary_settings_of_a_gguf(tmp_path: Path) -> None:
     assert rope_of(write_gguf(tmp_path / "none.gguf", LLAMA, metadata=unscaled)) == RopeSpec(theta=ROPE_THETA)
     zero = {"llama.rope.scaling.factor": 0.0}
     assert rope_of(write_gguf(tmp_path / "zero.gguf", LLAMA, metadata=zero)) == RopeSpec(theta=ROPE_THETA)
-    factors = {"rope_freqs.weight": llama3_factors(LLAMA3_ROPE, LLAMA.head_dim)}
+    factors = {"rope_freqs.weight": np.array(llama3_factors(LLAMA3_ROPE, LLAMA.head_dim), np.float32)}
     assert (
         read_headers(write_gguf(tmp_path / "llama3.gguf", LLAMA, tensors=factors)).spec.layer(1).attention.rope
         == LLAMA3_ROPE
