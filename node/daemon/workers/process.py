@@ -230,7 +230,7 @@ class WorkerProcess:
         looked_at = clock()
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
-            now, look = clock(), look_at(self._process.pid)
+            now, look = clock(), look_at(self._process.pid, closely=self._silence.strange)
             if look is None:
                 return
             if frozen := self._silence.looked(look, now - looked_at):

@@ -14,12 +14,13 @@ _STOPPED = frozenset("Tt")
 _ACTIVE = frozenset("RD")  # runs or waits for a core; waits for a disk or for memory
 
 
-def look_at(pid: int, proc: Path = PROC) -> ProcessLook | None:
-    """What process `pid` is doing; None once it has ended."""
+def look_at(pid: int, proc: Path = PROC, *, closely: bool = True) -> ProcessLook | None:
+    """What process `pid` is doing; None once it has ended. Not `closely`: as a whole, without its threads."""
     try:
         process = psutil.Process(pid)
-        times = process.cpu_times()
-        states = _thread_states(proc / str(pid) / "task") or _status_state(process.status())
+        with process.oneshot():
+            times, status = process.cpu_times(), process.status()
+        states = (_thread_states(proc / str(pid) / "task") if closely else None) or _status_state(status)
     except psutil.Error:
         return None
     return ProcessLook(

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from node.pipe import ALIVE_INTERVAL_S
+
+USUAL_S = 1.25 * ALIVE_INTERVAL_S
 FROZEN_S = 4.0  # with one look more and the telling, a frozen worker is known within 5 s
 BUSY_SILENCE_S = 60.0
 LOOK_INTERVAL_S = 0.25
@@ -39,6 +42,11 @@ class Silence:
         self._stopped_s = 0.0
         self._idle_s = 0.0
         self._cpu_s = 0.0
+
+    @property
+    def strange(self) -> bool:
+        """Whether it has lasted longer than between two signs of life, so that each thread has to be looked at."""
+        return self._silent_s > USUAL_S
 
     def heard(self) -> None:
         """The worker has said that it lives."""

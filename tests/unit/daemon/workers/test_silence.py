@@ -87,6 +87,18 @@ def test_time_in_which_the_daemon_itself_did_not_run_is_hardly_counted() -> None
     assert not any(silence.looked(ASLEEP, 30.0) for _ in range(7))
 
 
+def test_threads_are_looked_at_only_while_a_sign_of_life_is_overdue() -> None:
+    silence = spoken()
+    strange = []
+    for _ in range(6):
+        strange.append(silence.strange)
+        silence.looked(ACTIVE, LOOK_INTERVAL_S)
+    strange.append(silence.strange)
+    silence.heard()
+    strange.append(silence.strange)
+    assert strange == [False] * 6 + [True, False]
+
+
 def look_once_asleep(pid: int) -> ProcessLook | None:
     """The look at a process that is about to sleep, which it may do late; the last look if it does not at all."""
     deadline_s = time.monotonic() + ASLEEP_DEADLINE_S
@@ -105,6 +117,7 @@ def test_a_stopped_process_is_told_from_a_sleeping_and_a_busy_one() -> None:
             busy.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, busy.pid, os.WSTOPPED | os.WNOWAIT)
             stopped, without_proc = look_at(busy.pid), look_at(busy.pid, Path("/nowhere"))
+            in_passing = look_at(busy.pid, closely=False)
         finally:
             sleeping.kill()
             busy.kill()
@@ -114,5 +127,5 @@ def test_a_stopped_process_is_told_from_a_sleeping_and_a_busy_one() -> None:
     assert (active.stopped, active.active) == (False, True)
     assert stopped is not None
     assert stopped.stopped
-    assert without_proc == stopped
+    assert without_proc == in_passing == stopped
     assert look_at(busy.pid) is None
