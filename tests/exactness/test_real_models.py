@@ -99,24 +99,25 @@ def llama_of(stored: StoredModel) -> LlamaForCausalLM:
     return model
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_capital_of_germany(smollm2: StoredModel, dtype: str) -> None:
     assert smollm2.chain(2, dtype=dtype, page_tokens=16).greedy(CAPITAL, 8) == BERLIN
 
 
-def test_smollm2_is_that_of_transformers(smollm2: StoredModel) -> None:
+@pytest.mark.parametrize("stages", [pytest.param(1, marks=SLOW), 30])
+def test_smollm2_is_that_of_transformers(smollm2: StoredModel, stages: int) -> None:
     reference = llama_of(smollm2)
     expected = reference_logits(reference, CAPITAL)
     answer = reference_greedy(reference, CAPITAL, 16)
     del reference
     gc.collect()
-    for stages in (1, 30):
-        chain = smollm2.chain(stages)
-        for start, token_ids in chunks(CAPITAL, 10):
-            (drawn,) = chain.step(Rows(token_ids=token_ids, start=start))
-            position = start + len(token_ids) - 1
-            assert_close(logits_of(drawn), expected[position])
-        assert chain.greedy(CAPITAL, 16) == answer
+    chain = smollm2.chain(stages)
+    for start, token_ids in chunks(CAPITAL, 10):
+        (drawn,) = chain.step(Rows(token_ids=token_ids, start=start))
+        position = start + len(token_ids) - 1
+        assert_close(logits_of(drawn), expected[position])
+    assert chain.greedy(CAPITAL, 16) == answer
 
 
 @pytest.mark.slow

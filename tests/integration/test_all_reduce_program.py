@@ -7,7 +7,7 @@ import pytest
 
 from tests.bench.all_reduce import measure_between_processes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 
 def test_ranks_in_processes_of_their_own_sum_and_are_gone_then() -> None:

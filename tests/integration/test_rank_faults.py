@@ -28,6 +28,7 @@ PAUSE_S = 3.5  # the bound on noticing is 5 s
 BRIEF = Patience(frozen_s=1.0)
 PROMPT = (5, 6, 7)
 NOWHERE = (-1, "step", "raise")
+RAISED = ("raise", "Rank {rank} (cpu:{rank}) of node kitchen: A step of 3 rows failed (out of luck).")
 LATE = ("freeze", "Rank {rank} (cpu:{rank}) of the stage did not take part in a step within 2 s.")
 EITHER_RANK = pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 SLOW = pytest.mark.slow
@@ -96,7 +97,7 @@ async def test_ranks_draw_what_one_does_and_only_rank_0_listens(node: RankNode, 
     ("fault", "told"),
     [
         ("kill", "Rank {rank} (cpu:{rank}) of node kitchen was killed (SIGKILL)"),
-        ("raise", "Rank {rank} (cpu:{rank}) of node kitchen: A step of 3 rows failed (out of luck)."),
+        pytest.param(*RAISED, marks=SLOW),
         pytest.param(
             "freeze", "Rank {rank} (cpu:{rank}) of the stage did not take part in a step within 2 s.", marks=SLOW
         ),
@@ -172,7 +173,7 @@ async def test_a_rank_that_freezes_while_idle_is_noticed_at_the_next_step(node: 
 @EITHER_RANK
 @pytest.mark.parametrize(
     ("number", "told"),
-    [(signal.SIGKILL, "was killed (SIGKILL)"), (signal.SIGSTOP, STOPPED)],
+    [pytest.param(signal.SIGKILL, "was killed (SIGKILL)", marks=SLOW), (signal.SIGSTOP, STOPPED)],
 )
 async def test_a_rank_is_lost_while_idle(node: RankNode, rank: int, number: signal.Signals, told: str) -> None:
     node.patience = BRIEF

@@ -25,10 +25,10 @@ def test_both_machines_answer(cluster: TwoNodes) -> None:
 
 
 def test_the_next_prompt_finds_the_model_loaded(cluster: TwoNodes) -> None:
-    answered(ask(cluster.desk))
+    answered(ask(cluster.desk, *cluster.by_address))
     workers = cluster.workers()
     assert len(workers) == 2
-    assert answered(ask(cluster.desk))["text"] == ANSWER
+    assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
     assert cluster.workers() == workers
 
 
