@@ -82,6 +82,7 @@ async def answers(coordinator: Coordinator) -> list[str]:
     return [completion.text for completion in (*greedy, drawn)]
 
 
+@pytest.mark.slow
 async def test_what_two_nodes_of_unlike_degrees_answer_is_what_one_device_answers(cluster: Cluster) -> None:
     facts = await NodeClient(Transport()).describe(cluster.a.address)
     assert [(device.device, device.kind, device.threads) for device in facts.devices] == [

@@ -29,6 +29,7 @@ JUNK = (
 )
 
 
+@pytest.mark.slow
 def test_junk_on_control_and_data_ports(cluster: TwoNodes) -> None:
     answered(ask(cluster.desk, *cluster.by_address))
     workers = cluster.workers()

@@ -62,6 +62,7 @@ def test_a_frozen_worker(cluster: TwoNodes) -> None:
     assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
 
 
+@pytest.mark.slow
 def test_a_frozen_machine(cluster: TwoNodes) -> None:
     prompt = begin_long_answer(cluster.desk, *cluster.by_address)
     with cluster.b.frozen():
