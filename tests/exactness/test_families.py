@@ -94,6 +94,7 @@ def test_stages(case: Case, stages: int) -> None:
         assert_exact(case, stored.chain(stages))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("degrees", [pytest.param((2,), marks=SLOW), (3, 2)], ids=str)
 def test_ranks(case: Case, degrees: tuple[int, ...]) -> None:
     for stored in case.stored:

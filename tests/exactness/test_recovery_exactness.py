@@ -183,6 +183,7 @@ async def test_answers_that_had_to_wait_for_memory_outlive_a_loss(
     assert pipelines.opened == 3
 
 
+@pytest.mark.more
 async def test_preempted_answers_outlive_a_loss(model: StoredModel) -> None:
     """Answers without a limit that take memory from each other, in an engine driven by hand."""
     capacity = Capacity(

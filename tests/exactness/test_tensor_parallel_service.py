@@ -44,6 +44,7 @@ def nine(tmp_path_factory: pytest.TempPathFactory) -> StoredModel:
     return StoredModel.written(tmp_path_factory.mktemp("nine"), NINE)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("degrees", [(2,), pytest.param((3, 2), marks=SLOW), pytest.param((1, 2), marks=SLOW)], ids=str)
 def test_a_crowd_gets_what_each_gets_alone(nine: StoredModel, degrees: tuple[int, ...]) -> None:
     """Batches, chunks, shared prefixes and preemption, whatever chance says; one sequence takes up to 10 pages."""

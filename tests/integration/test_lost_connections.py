@@ -42,6 +42,7 @@ async def failing(node: FakeNode) -> None:
     node.on_step = fail
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("no_collector")
 async def test_pipelines_whose_stages_failed_leave_no_link(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
     links: list[weakref.ref[Any]] = []

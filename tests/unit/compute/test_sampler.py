@@ -73,6 +73,7 @@ def test_the_distribution_is_that_of_transformers(settings: dict[str, object], s
     np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=1e-9)
 
 
+@pytest.mark.more
 def test_draws_follow_the_distribution() -> None:
     """Pearson's chi-square over 20,000 positions; 0.999 quantile for the 9 degrees of freedom is 27.9."""
     logits = random_logits(1)
