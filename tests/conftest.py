@@ -24,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("many" if config.getoption("--slow") else "few")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     quick = config.getoption("--quick")
     left_out = {"system": quick, "more": quick, "slow": not config.getoption("--slow")}
@@ -31,6 +32,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=deselected)
     kept = set(items).difference(deselected)
     items[:] = [item for item in items if item in kept]
+    for item in items:
+        _add_group(item)
+
+
+def _add_group(item: pytest.Item) -> None:
+    """Tests of a file share its fixtures, and those that compare share `transformers`, which takes long to load."""
+    if item.get_closest_marker("xdist_group") is None:
+        file = item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group("transformers" if "/exactness/" in file else file))
 
 
 def pytest_collection_finish() -> None:

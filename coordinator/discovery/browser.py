@@ -90,6 +90,7 @@ class Browser:
         self._junk_count = 0
         self._junk_reasons: deque[str] = deque(maxlen=MAX_REASONS)
         self._resolving: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # with those whose answer is stale, while they close their sockets
         self._resolver = Resolver(SERVICE_TYPE)
         self._zeroconf: AsyncZeroconf | None = None
         self._browser: AsyncServiceBrowser | None = None
@@ -110,9 +111,10 @@ class Browser:
     ) -> None:
         if self._browser is not None:
             await self._browser.async_cancel()
-        for task in self._resolving.values():
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._resolving.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._zeroconf is not None:
             await self._zeroconf.async_close()
 
@@ -138,9 +140,11 @@ class Browser:
             return
         task = asyncio.get_running_loop().create_task(self._resolve(zeroconf, name))
         self._resolving[name] = task
+        self._tasks.add(task)
         task.add_done_callback(lambda done: self._forget(name, done))
 
     def _forget(self, name: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if self._resolving.get(name) is task:
             del self._resolving[name]
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from transformers import PreTrainedModel
 
 from layerline.frames import Sampling
 from tests.fakes.cases import cases
 from tests.fakes.crowd import Crowd
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import StoredModel, reference_logits
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 CONTEXT_TOKENS = 36
 PAGES = 12

@@ -7,18 +7,21 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import platformdirs
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from layerline.models.read import TensorReader
 from layerline.models.sizes import ModelSizes
 from tests.fakes.logits import assert_close
 from tests.fakes.model_files import stored_name
 from tests.fakes.tiny_models import Rows, StoredModel, chunks, logits_of, reference_greedy, reference_logits
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
 
 pytestmark = pytest.mark.system
 
@@ -66,6 +69,8 @@ def smollm2() -> StoredModel:
 
 def llama_of(stored: StoredModel) -> LlamaForCausalLM:
     """The model in `transformers`, float32, from the same dequantised numbers."""
+    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
+
     spec = stored.card.spec
     layer, rope = spec.layer(0), spec.layer(0).attention.rope
     assert rope is not None

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationMixin, PreTrainedModel
 
 from layerline.frames import Frame, PageRun, SampledToken, Sampling, Span, StepResult, TensorBytes
 from layerline.models.card import ModelCard
@@ -21,6 +20,9 @@ from layerline.plan import StageSpec
 from node.stage import Stage
 from node.worker.stage_compute import RankCompute
 from tests.fakes.model_files import TinyModel, write_folder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel  # which takes seconds, and only whoever compares needs it
 
 LOGITS = Sampling(return_logits=True)
 PAGE_TOKENS = 4
@@ -45,6 +47,8 @@ class StoredModel:
 
     def reference(self, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
         """The whole model in `transformers`; only of a folder."""
+        from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
         reference: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             self.path, dtype=dtype, attn_implementation="eager"
         )
@@ -177,6 +181,8 @@ def reference_logits(reference: PreTrainedModel, token_ids: Sequence[int]) -> ND
 
 def reference_greedy(reference: PreTrainedModel, prompt: Sequence[int], count: int) -> list[int]:
     """`count` tokens after `prompt` from `generate`, past any end of sequence."""
+    from transformers import GenerationMixin  # noqa: PLC0415
+
     ids = torch.tensor([list(prompt)])
     assert isinstance(reference, GenerationMixin)
     config = reference.generation_config

@@ -8,17 +8,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from transformers import (
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from layerline.frames import Sampling
 from node.model.sampler import distribution, draw, penalised, uniform
+
+pytestmark = pytest.mark.xdist_group("transformers")
 
 VOCABULARY = 500
 SO_FAR = (3, 5, 499, 0)
@@ -30,6 +24,15 @@ def random_logits(seed: int) -> NDArray[np.float32]:
 
 def reference(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float32]:
     """The probabilities after the processors of `transformers`, in the order of its generation."""
+    from transformers import (  # noqa: PLC0415
+        LogitsProcessorList,
+        MinPLogitsWarper,
+        RepetitionPenaltyLogitsProcessor,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
     processors = LogitsProcessorList()
     if sampling.repetition_penalty != 1.0:
         processors.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
@@ -149,6 +152,8 @@ def test_the_repetition_penalty_is_of_prompt_and_answer_once_and_comes_first() -
     sampling = Sampling(
         repetition_penalty=1.5, presence_penalty=0.5, prompt_ids=(3, 9), answer_ids=(9, 11), answer_counts=(4, 1)
     )
+    from transformers import RepetitionPenaltyLogitsProcessor  # noqa: PLC0415
+
     ids = torch.tensor([[3, 9, 9, 9, 9, 9, 11]])
     expected = RepetitionPenaltyLogitsProcessor(1.5)(ids, torch.from_numpy(logits)[None].clone())[0].numpy()
     expected[[9, 11]] -= np.float32(0.5)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from uuid import uuid4
 
 import pytest
-from zeroconf import IPVersion, ServiceInfo
+from zeroconf import IPVersion, ServiceInfo, Zeroconf
 from zeroconf._protocol.outgoing import DNSOutgoing
 from zeroconf.asyncio import AsyncZeroconf
 from zeroconf.const import _FLAGS_AA as FLAGS_AA
@@ -17,7 +17,7 @@ from zeroconf.const import _FLAGS_QR_RESPONSE as FLAGS_QR_RESPONSE
 from coordinator.discovery.browser import Browser
 from layerline.interfaces import InterfaceAddress
 from layerline.mdns import SERVICE_TYPE, Advert
-from layerline.mdns_sockets import open_zeroconf
+from layerline.mdns_sockets import Resolver, open_zeroconf
 from tests.fakes.lookout import advert
 
 DEADLINE_S = 10.0
@@ -94,6 +94,24 @@ async def test_adverts_come_change_and_go_and_junk_is_told_apart(announcer: Asyn
 
         await announcer.async_unregister_service(renamed.to_service())
         await until(found, lambda: renamed not in found.adverts.values())
+
+
+async def test_what_is_asked_for_anew_is_waited_for_too_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    async def resolve(_resolver: Resolver, _zeroconf: object, name: str) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(0.01)
+            closed.append(name)
+
+    monkeypatch.setattr(Resolver, "resolve", resolve)
+    async with browser() as found:
+        for _ in range(2):
+            found._on_change(Zeroconf.__new__(Zeroconf), "kitchen", gone=False)
+            await asyncio.sleep(0)
+    assert closed == ["kitchen"] * 2
 
 
 async def test_a_record_of_another_machine_that_points_at_a_port_of_the_reader_is_junk() -> None:

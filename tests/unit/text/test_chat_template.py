@@ -7,7 +7,6 @@ from typing import Any
 
 import psutil
 import pytest
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from coordinator.text.chat_template import RENDER_DEADLINE_S, ChatTemplate
 from coordinator.text.process import RETRY_AFTER_S, TextProcess
@@ -16,7 +15,7 @@ from layerline.requests import Message
 from tests.unit.text.chat_templates import CHATML, LLAMA2, SMOLLM2, TEMPLATES
 from tests.unit.text.tokenizer_cards import BOS, END, card
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("transformers")]
 
 USER = Message(role="user", content="What is <1> & “2”?\n")
 CHATS = {
@@ -67,6 +66,8 @@ async def test_nothing_of_the_child_is_left_to_the_event_loop(monkeypatch: pytes
 @pytest.mark.parametrize("add_generation_prompt", [True, False])
 @pytest.mark.parametrize("name", TEMPLATES)
 async def test_renders_as_transformers_does(name: str, add_generation_prompt: bool) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415
+
     async with chat_of(TEMPLATES[name]) as chat:
         for messages in CHATS.values():
             plain = [{"role": message.role, "content": message.content} for message in messages]
