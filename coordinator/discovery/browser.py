@@ -111,10 +111,9 @@ class Browser:
     ) -> None:
         if self._browser is not None:
             await self._browser.async_cancel()
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._resolving.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._zeroconf is not None:
             await self._zeroconf.async_close()
 
