@@ -7,9 +7,13 @@ import os
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs lost peers on its own, which tests lose by the hundred
 
+
+COMPARING = ("/exactness/", "test_cluster.py", "test_sampler.py", "test_chat_template.py")
 
 settings.register_profile("few", max_examples=20, deadline=None)
 settings.register_profile("many", max_examples=200, deadline=None)
@@ -24,7 +28,6 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("many" if config.getoption("--slow") else "few")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     quick = config.getoption("--quick")
     left_out = {"system": quick, "more": quick, "slow": not config.getoption("--slow")}
@@ -32,18 +35,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=deselected)
     kept = set(items).difference(deselected)
     items[:] = [item for item in items if item in kept]
-    for item in items:
-        _add_group(item)
-
-
-def _add_group(item: pytest.Item) -> None:
-    """Tests of a file share its fixtures, and those that compare share `transformers`, which takes long to load."""
-    if item.get_closest_marker("xdist_group") is None:
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("transformers" if "/exactness/" in file else file))
 
 
 def pytest_collection_finish() -> None:
     """What is loaded by now stays: without this, each collection in a test reads through all of torch's modules."""
     gc.collect()
     gc.freeze()
+
+
+class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Files at a time to each process, and all that compare with `transformers`, which takes long to load, to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "transformers" if any(part in file for part in COMPARING) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """The way in which tests are handed to processes."""
+    return Scheduling(config, log)

@@ -29,8 +29,6 @@ from tests.fakes.memory_ring import memory_ring, route
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
 
-pytestmark = pytest.mark.xdist_group("transformers")
-
 DEADLINE_S = 60.0
 PROMPTS = [[3 + (7 * n + 11 * i) % 250 for i in range(2 + 9 * n)] for n in range(6)]
 MakeRing = Callable[[Sequence[RankCompute]], AbstractAsyncContextManager[Ring]]

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from layerline.frames import Sampling
 from node.model.sampler import distribution, draw, penalised, uniform
 
-pytestmark = pytest.mark.xdist_group("transformers")
-
 VOCABULARY = 500
 SO_FAR = (3, 5, 499, 0)
 

@@ -15,7 +15,7 @@ from layerline.requests import Message
 from tests.unit.text.chat_templates import CHATML, LLAMA2, SMOLLM2, TEMPLATES
 from tests.unit.text.tokenizer_cards import BOS, END, card
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("transformers")]
+pytestmark = pytest.mark.system
 
 USER = Message(role="user", content="What is <1> & “2”?\n")
 CHATS = {
