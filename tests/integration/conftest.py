@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from layerline.models.card import ModelCard
+from tests.fakes.complaints import complaints
 from tests.fakes.node_service import tiny_card
 
 
@@ -22,5 +23,5 @@ async def nothing_left_over(caplog: pytest.LogCaptureFixture) -> AsyncIterator[N
     """After the test there is no task but its own, and asyncio has complained of nothing."""
     yield
     gc.collect()
-    assert [record for record in caplog.records if record.name == "asyncio"] == []
+    assert [record for record in complaints(caplog) if record.name == "asyncio"] == []
     assert asyncio.all_tasks() == {asyncio.current_task()}
