@@ -25,26 +25,28 @@ async def all_of(parts: Iterable[Coroutine[Any, Any, Done]]) -> list[Done]:
     return [task.result() for task in tasks]
 
 
-async def ended(task: asyncio.Task[Any]) -> None:
-    """Cancels `task` and waits for its end, whatever that is; cancelled meanwhile, it waits all the same."""
-    task.cancel()
-    await outlasted(task)
+async def ended(*tasks: asyncio.Task[Any]) -> None:
+    """Cancels `tasks` and waits for the end of all, whatever that is; cancelled meanwhile, it waits all the same."""
+    for task in tasks:
+        task.cancel()
+    await outlasted(*tasks)
 
 
-async def outlasted(task: asyncio.Task[Any]) -> None:
-    """Waits for the end of `task`, whatever that is. A cancellation of the caller is raised only then.
+async def outlasted(*tasks: asyncio.Task[Any]) -> None:
+    """Waits for the end of `tasks`, whatever that is. A cancellation of the caller is raised only then.
 
     What gives something back must come to its end, also when a second one wants it given back meanwhile.
     """
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
+    while not all(task.done() for task in tasks):
         try:
-            await asyncio.wait((task,))
+            await asyncio.wait(tasks)
         except asyncio.CancelledError as error:
             cancelled = error
-    with contextlib.suppress(asyncio.CancelledError):  # which a cancelled task keeps until asked
-        failure = task.exception()  # whoever wants it asks for it; nobody need be told that it was not fetched
-        if isinstance(failure, LayerlineError):
-            without_trace(failure)
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError):  # which a cancelled task keeps until asked
+            failure = task.exception()  # whoever wants it asks for it; nobody need be told that it was not fetched
+            if isinstance(failure, LayerlineError):
+                without_trace(failure)
     if cancelled:
         raise cancelled

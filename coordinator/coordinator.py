@@ -89,11 +89,12 @@ class Coordinator:
         return self
 
     async def __aexit__(self, *failure: object) -> None:
-        for task in tuple(self._tasks):
-            await ended(task)
-        if self._service:
-            await self._service.leave()
-        await self._life.aclose()
+        async with self._life:
+            try:
+                await ended(*self._tasks)
+            finally:
+                if self._service:
+                    await self._service.leave()
 
     def facts(self) -> CoordinatorFacts:
         """Who this is; the model counts while requests for it are taken."""

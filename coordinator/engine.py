@@ -115,8 +115,12 @@ class Engine:
             remedy = "Look at their logs and restart the one that hangs."
             raise DeadlineError(message, remedy=remedy) from None
         finally:
-            while tasks:  # this frame lets go of them, as they have it by the deadline
-                await ended(tasks.pop())
+            ending = tuple(tasks)
+            tasks.clear()  # this frame lets go of them, as they have it by the deadline
+            try:
+                await ended(*ending)
+            finally:
+                del ending
         for task in done:
             if failure := task.exception():
                 raise _typed(failure)

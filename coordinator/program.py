@@ -61,8 +61,7 @@ async def _run(
         try:
             async with _metrics(settings, coordinator):
                 with told_by_signals() as told:
-                    await _until_told(told, settings, coordinator, request, listening)
-                last_resort.begin()
+                    await _until_told(told, settings, coordinator, request, listening, last_resort)
         finally:
             await server.stop(CALLS_DEADLINE_S)
 
@@ -85,6 +84,7 @@ async def _until_told(
     coordinator: Coordinator,
     request: PlanRequest,
     listening: Listening,
+    last_resort: LastResort,
 ) -> None:
     """Keeps the model up and the advert true until told to end; raises what must end the program."""
     parts = [_keep_up(coordinator, request)]
@@ -94,6 +94,7 @@ async def _until_told(
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(part) for part in parts]
             await told.wait()
+            last_resort.begin()
             for task in tasks:
                 task.cancel()
     except BaseExceptionGroup as failures:

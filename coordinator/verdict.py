@@ -77,8 +77,7 @@ class Verdict:
             if not task.done():
                 raise self._words[0]
         finally:
-            await ended(heard)
-            await ended(task)
+            await ended(heard, task)
         try:
             return task.result()
         except LayerlineError as error:

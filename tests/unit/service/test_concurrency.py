@@ -43,3 +43,27 @@ async def test_the_error_of_what_is_ended_is_not_raised() -> None:
     await asyncio.wait((failing,))
     await ended(failing)
     assert isinstance(failing.exception(), ValueError)
+
+
+async def test_all_are_waited_for_before_the_waiters_own_cancellation_is_raised() -> None:
+    given_back, ends = asyncio.Event(), 0
+
+    async def work() -> None:
+        nonlocal ends
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await given_back.wait()
+            ends += 1
+
+    async with asyncio.timeout(5.0):
+        working = [asyncio.create_task(work()) for _ in range(2)]
+        await asyncio.sleep(0)  # they begin
+        ending = asyncio.create_task(ended(*working))
+        await asyncio.sleep(0)
+        ending.cancel()
+        await asyncio.sleep(0)
+        given_back.set()
+        with pytest.raises(asyncio.CancelledError):
+            await ending
+        assert ends == 2
