@@ -13,6 +13,7 @@ DEVICE_KINDS = ("cpu", "cuda", "mps")
 ALL_REDUCE_BYTES = 8192  # what an all-reduce is timed with: one row of 4,096 numbers in bfloat16
 MAX_ALL_REDUCE_US = 1e9
 MAX_MODELS = 4_096
+MAX_STAGES = 64
 MAX_THREADS = 1 << 16
 MOST_BYTES = 1 << 56  # far over any machine's memory or disk, and a number that every wire and float can have
 
@@ -125,7 +126,7 @@ class NodeFacts:
         for address in self.addresses:
             split_address(address)
         require(len(self.models) <= MAX_MODELS, f"more than {MAX_MODELS} models")
-        require(len(self.loaded) <= MAX_DEVICES, f"more than {MAX_DEVICES} loaded stages")
+        require(len(self.loaded) <= MAX_STAGES, f"more than {MAX_STAGES} loaded stages")
         names = [device.device for device in self.devices]
         require(len(set(names)) == len(names), "a device is named twice")
         require(len(names) <= MAX_DEVICES, f"more than {MAX_DEVICES} devices")

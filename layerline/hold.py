@@ -146,6 +146,10 @@ class Loaded:
     kv_bytes: int
     adopted: bool
 
+    def __post_init__(self) -> None:
+        require(0 < self.data_port < 1 << 16, "data port is no port")
+        require(self.weights_bytes >= 0 and self.kv_bytes >= 0, "sizes cannot be negative")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bound:

@@ -10,8 +10,8 @@ the background and advertises itself (`registration`). `description` answers wha
 A coordinator calls `service`, which is thin: models' cards come from `stages.model_library`, the stream of a hold goes
 to `hold.admission`.
 
-Rooms
------
+Packages
+--------
 `hold`      one coordinator at a time holds the node and commands it
 `stages`    what is loaded: which models there are, what fits, who may have it when its holder has left
 `workers`   processes that compute a stage, one for each of its devices

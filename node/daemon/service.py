@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import unquote
 
@@ -48,8 +49,9 @@ class NodeService:
     ) -> AsyncGenerator[node_pb2.OpenModelEvent, None]:
         """Progress while the model's files are indexed, then its card in chunks."""
         with self._callers.one_more(context.peer()):
-            async for event in self._open_model(request):
-                yield event
+            async with aclosing(self._open_model(request)) as events:
+                async for event in events:
+                    yield event
 
     async def _open_model(self, request: node_pb2.OpenModelRequest) -> AsyncGenerator[node_pb2.OpenModelEvent, None]:
         try:

@@ -82,7 +82,7 @@ class Hold:
         self._node_id = node_id
         self._is_local = is_local
         self._heartbeats = heartbeats
-        self._outbox = Outbox()
+        self._outbox = Outbox(node)
         self._commands: asyncio.Queue[Work] = asyncio.Queue(maxsize=MAX_COMMANDS)
         self._stages: dict[int, KeptStage] = {}  # by the coordinator's number for each
         self._unloads_waiting: Counter[int] = Counter()  # by the same
@@ -132,7 +132,8 @@ class Hold:
             self._commands.put_nowait(command)
         except asyncio.QueueFull:
             message = f"Over {MAX_COMMANDS} commands are waiting on node {self._node}."
-            raise ProtocolError(message, node=self._node) from None
+            remedy = "Wait for the answers to the commands before, as layerline's coordinator does."
+            raise ProtocolError(message, node=self._node, remedy=remedy) from None
         if isinstance(command, Unload):
             self._unloads_waiting[command.stage] += 1
             if self._running and self._running[0].stage == command.stage and not isinstance(self._running[0], Unload):
@@ -226,7 +227,8 @@ class Hold:
                     await self._wire.write(event)
             except TimeoutError:
                 message = f"The coordinator took nothing from node {self._node} for {WRITE_DEADLINE_S:.0f} s."
-                raise DeadlineError(message, node=self._node) from None
+                remedy = "Check that its machine is not frozen."
+                raise DeadlineError(message, node=self._node, remedy=remedy) from None
 
     async def _beat(self) -> None:
         while True:

@@ -12,9 +12,10 @@ MAX_EVENTS = 64
 
 
 class Outbox:
-    """A queue for one reader."""
+    """A queue of what `node` says, for one reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str) -> None:
+        self._node = node
         self._events: deque[HoldEvent] = deque()
         self._filled = asyncio.Event()
         self._overflowed = False
@@ -33,7 +34,8 @@ class Outbox:
         """The oldest event, as soon as there is one; OverloadedError if the coordinator has left too many unread."""
         await self._filled.wait()
         if self._overflowed:
-            raise OverloadedError(f"The coordinator left {MAX_EVENTS} events unread.")
+            message = f"The coordinator left {MAX_EVENTS} events of node {self._node} unread."
+            raise OverloadedError(message, node=self._node, remedy="Check that its machine is not frozen.")
         event = self._events.popleft()
         if not self._events:
             self._filled.clear()

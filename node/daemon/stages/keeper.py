@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from layerline.errors import LayerlineError, ModelMismatchError, ProtocolError
-from layerline.facts import DeviceFacts, LoadedStage
+from layerline.errors import LayerlineError, ModelMismatchError, PlanDoesNotFitError, ProtocolError
+from layerline.facts import MAX_STAGES, DeviceFacts, LoadedStage
 from layerline.frames import MAX_EPOCH_JUMP
 from layerline.hold import Place
 from layerline.models.indexer import OnProgress
@@ -105,10 +105,11 @@ class StageKeeper:
         come before. Cancelling it leaves no new stage.
         """
         async with self._lock:
-            if instead_of and instead_of.spec == spec and instead_of in self._stages:
+            living = [stage for stage in self._stages if stage.spec == spec and not stage.worker.lost]
+            if instead_of and instead_of in living:
                 return instead_of, True
-            for stage in self._stages:
-                if stage.spec == spec and not stage.in_use:
+            for stage in living:
+                if not stage.in_use:
                     await self._end_all([instead_of] if instead_of else [])
                     return self._used(stage), True
             model = await self._models.open(spec.model, lambda _done, _total: None)
@@ -198,8 +199,14 @@ class StageKeeper:
         staying = [stage for stage in others if stage.in_use]
         idle = [stage for stage in others if not stage.in_use]
         check_memory_fits(spec, model, devices, node, [stage.taken for stage in staying])
+        if len(staying) >= MAX_STAGES:
+            message = f"Node {node} has {MAX_STAGES} stages in use, as many as it may."
+            raise PlanDoesNotFitError(message, node=node, remedy="Unload one of them.")
         ended = [instead_of] if instead_of else []
-        while idle and not fits(spec, model, devices, [stage.taken for stage in (*staying, *idle)]):
+        while idle and not (
+            len(staying) + len(idle) < MAX_STAGES
+            and fits(spec, model, devices, [stage.taken for stage in (*staying, *idle)])
+        ):
             ended.append(idle.pop(0))
         return ended
 

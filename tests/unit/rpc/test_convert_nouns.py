@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from layerline import facts, plan, reports, stats_report
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
-from layerline.hold import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Place, Welcome
+from layerline.hold import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Loaded, Place, Welcome
 from layerline.peer import Peer
 from layerline.plan import DTYPES, KV_DTYPES, MAX_PROPORTION, StageSpec
 from layerline.reports import PrepareEvent
@@ -63,6 +63,7 @@ CHOSEN = {
     (facts.DeviceFacts, "threads"): st.integers(0, facts.MAX_THREADS),
     (facts.NodeFacts, "addresses"): st.lists(st.sampled_from(["10.0.0.2:7070", "[fe80::1%eth0]:7070"])).map(tuple),
     (facts.NodeFacts, "all_reduce_us"): st.floats(0, facts.MAX_ALL_REDUCE_US),
+    (Loaded, "data_port"): st.integers(1, 65_535),
 }
 MESSAGES: dict[type, type[Message]] = {
     facts.NodeFacts: node_pb2.NodeFacts,

@@ -10,7 +10,7 @@ from node.daemon.hold.outbox import MAX_EVENTS, Outbox
 
 
 async def test_an_outbox_that_nobody_reads_says_so() -> None:
-    outbox = Outbox()
+    outbox = Outbox("kitchen")
     for number in range(MAX_EVENTS + 1):
         outbox.put(Unloaded(command=number))
     with pytest.raises(OverloadedError):
@@ -18,7 +18,7 @@ async def test_an_outbox_that_nobody_reads_says_so() -> None:
 
 
 async def test_progress_and_heartbeats_give_way_to_newer_ones_and_nothing_else_does() -> None:
-    outbox = Outbox()
+    outbox = Outbox("kitchen")
     for number in range(MAX_EVENTS * 2):
         outbox.put(LoadProgress(command=1, done_bytes=number, total_bytes=1000))
         outbox.put(Heartbeat())

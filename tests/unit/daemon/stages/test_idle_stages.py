@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from layerline.errors import PlanDoesNotFitError, StageFailedError
+from layerline.facts import MAX_STAGES
 from tests.fakes.daemon_parts import (
     FakeTimers,
     FakeWorkers,
@@ -75,3 +79,27 @@ async def test_a_stage_that_the_next_holder_does_not_want_is_ended_all_the_same(
     timers.go_off()
     await keeper.ending()
     assert [stage.spec.model for stage in keeper.loaded] == ["two"]
+
+
+async def test_an_idle_stage_whose_worker_is_lost_is_not_adopted() -> None:
+    workers = FakeWorkers()
+    keeper = make_keeper(workers.spawn)
+    await held_and_left(keeper)
+    workers.spawned[0].lost = StageFailedError("The worker of node kitchen was killed.", node="kitchen")
+    keeper.taken(ignore_loss)
+    stage, adopted = await keeper.load(stage_spec(), ignore)
+    assert not adopted
+    assert stage.worker is workers.spawned[1]
+
+
+async def test_there_are_never_more_stages_than_a_node_can_tell_of() -> None:
+    keeper = make_keeper(FakeWorkers().spawn, budget_bytes=1 << 40)
+    keeper.taken(ignore_loss)
+    await keeper.load(stage_spec("idle"), ignore)
+    await keeper.released()
+    keeper.taken(ignore_loss)
+    for number in range(MAX_STAGES):
+        await keeper.load(stage_spec(f"model-{number}"), ignore)
+    assert [stage.spec.model for stage in keeper.loaded] == [f"model-{number}" for number in range(MAX_STAGES)]
+    with pytest.raises(PlanDoesNotFitError, match="64 stages in use"):
+        await keeper.load(stage_spec("one more"), ignore)
