@@ -65,7 +65,7 @@ class NodeClient:
         """
         card = await self._card_bytes(node, model, on_progress, no_growth_s)
         try:
-            return ModelCard.from_bytes(bytes(card))
+            return await asyncio.to_thread(ModelCard.from_bytes, bytes(card))
         except ValueError as error:
             raise ProtocolError(
                 f"Node {node.name} sent a card of model {model} that is {error}.", node=node.name

@@ -24,6 +24,7 @@ from layerline.plain import noun_of
 
 CARD_VERSION = 3
 MAX_CARD_BYTES = 256 << 20
+MAX_CARD_PARTS = 1 << 20  # of lists and tables; a model of a thousand layers has a third of them
 MAX_NOTES, MAX_NOTE_LETTERS = 8, 400
 
 
@@ -78,7 +79,8 @@ class ModelCard:
         """The card in `data`; ValueError if it is not one."""
         require(len(data) <= MAX_CARD_BYTES, "model card too large")
         try:
-            fields = msgpack.unpackb(data)
+            parts = _Parts()
+            fields = msgpack.unpackb(data, list_hook=parts.counted, object_hook=parts.counted)
             require(isinstance(fields, dict), "it is not a table")
             require(fields.pop("card_version", None) == CARD_VERSION, "model card of another version")
             packed = noun_of(_PackedCard, fields)
@@ -86,6 +88,19 @@ class ModelCard:
             return cls(**{**kept, "tensors": _entries(packed)})
         except (TypeError, ValueError, RecursionError, msgpack.UnpackException) as error:
             raise ValueError(f"not a model card: {error}") from error
+
+
+class _Parts:
+    """Counts what is in the lists and tables of a card, so that a small card cannot become a large one in memory."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def counted(self, part: Any) -> Any:
+        """`part`, a list or table that has been read; ValueError if there is too much in all of them."""
+        self._count += 1 + len(part)
+        require(self._count <= MAX_CARD_PARTS, "it has too many parts")
+        return part
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -96,3 +96,10 @@ def test_whatever_stands_in_for_a_field_it_is_a_card_or_refused(card: ModelCard,
 def test_bytes_that_are_no_table_are_no_card(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a model card"):
         ModelCard.from_bytes(data)
+
+
+@pytest.mark.parametrize("ranges", [[[]] * 2_000_000, [[0] * 2_000_000]], ids=["many lists", "one long list"])
+def test_a_card_that_would_grow_in_memory_is_refused_before_that(card: ModelCard, ranges: list[Any]) -> None:
+    forged = put(plain(card), ("tensors", 0, "ranges"), ranges)
+    with pytest.raises(ValueError, match="too many parts"):
+        ModelCard.from_bytes(msgpack.packb(forged))
