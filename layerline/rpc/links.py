@@ -36,7 +36,7 @@ from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
 
 DIAL_DEADLINE_S = 4.0  # for one address to accept a connection, and again for the greeting
-DIAL_ALL_DEADLINE_S = 20.0  # for all greetings; under what a daemon gives its worker to take its place
+DIAL_ALL_DEADLINE_S = 20.0  # for all addresses together; under what a daemon gives its worker to take its place
 SEND_DEADLINE_S = 60.0  # how long a neighbour may take no frame
 OnBroken = Callable[[LayerlineError], None]
 ForwardCall = grpc.aio.StreamStreamCall[ring_pb2.ForwardMessage, ring_pb2.Accepted]
@@ -194,25 +194,29 @@ async def _first_that_answers(
     deadline_s = min(DIAL_DEADLINE_S, all_deadline_s / len(waiting))
     said: list[str] = []
     refusal: LayerlineError | None = None
-    while waiting:
-        reached = await race(waiting, _connect)
-        said += [f"{address}: {_in_words(failure)}" for address, failure in reached.failures]
-        failed = {reached.winner, *(address for address, _ in reached.failures)}
-        waiting = tuple(address for address in waiting if address not in failed)
-        if not reached.winner:
-            break
-        try:
-            async with asyncio.timeout(deadline_s):
-                return await open_link(reached.winner)
-        except TimeoutError:
-            said.append(f"{reached.winner}: no answer in {deadline_s:.1f} s")
-        except grpc.aio.AioRpcError as failure:
-            error = error_from_rpc(failure, peer=f"node {peer.name} at {reached.winner}", node=peer.name)
-            if has_detail(failure) or not isinstance(error, NodeLostError):
-                refusal = refusal or error  # it answered, and refused
-            said.append(f"{reached.winner}: {connection_failure(failure.details())}")
-        except LayerlineError as error:
-            refusal = refusal or error
+    try:
+        async with asyncio.timeout(all_deadline_s):
+            while waiting:
+                reached = await race(waiting, _connect)
+                said += [f"{address}: {_in_words(failure)}" for address, failure in reached.failures]
+                failed = {reached.winner, *(address for address, _ in reached.failures)}
+                waiting = tuple(address for address in waiting if address not in failed)
+                if not reached.winner:
+                    break
+                try:
+                    async with asyncio.timeout(deadline_s):
+                        return await open_link(reached.winner)
+                except TimeoutError:
+                    said.append(f"{reached.winner}: no answer in {deadline_s:.1f} s")
+                except grpc.aio.AioRpcError as failure:
+                    error = error_from_rpc(failure, peer=f"node {peer.name} at {reached.winner}", node=peer.name)
+                    if has_detail(failure) or not isinstance(error, NodeLostError):
+                        refusal = refusal or error  # it answered, and refused
+                    said.append(f"{reached.winner}: {connection_failure(failure.details())}")
+                except LayerlineError as error:
+                    refusal = refusal or error
+    except TimeoutError:
+        said.append(f"no answer within {all_deadline_s:g} s")
     if refusal:
         raise refusal
     raise NodeUnreachableError(
