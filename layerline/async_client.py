@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from layerline import calls
-from layerline.errors import NoCoordinatorError
+from layerline.errors import LayerlineError
 from layerline.plan import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
@@ -66,10 +66,12 @@ class AsyncStream(calls.StreamEnd[Item, End]):
         except grpc.RpcError as failure:
             raise calls.failure_of(failure, self._address) from failure
         except asyncio.CancelledError:
+            if _task_is_cancelled():
+                self.close()
+                raise
             if self._closed:  # by `close`, while another task waited here
                 raise StopAsyncIteration from None
-            self.close()
-            raise
+            raise calls.cancelled() from None  # by `close` of the client
         if message is grpc.aio.EOF:
             calls.require_finished(self._reader, calls.peer_at(self._address))
             raise StopAsyncIteration
@@ -77,6 +79,8 @@ class AsyncStream(calls.StreamEnd[Item, End]):
 
     async def _open(self) -> None:
         connection = await self._connect()
+        if self._closed:  # by `close`, while another task waited here
+            raise StopAsyncIteration
         self._address = connection.address
         self._opened = getattr(connection.stub, self._call.method)(self._call.message)
 
@@ -212,6 +216,10 @@ class AsyncClient:
             reply = await getattr(connection.stub, call.method)(call.message, timeout=call.timeout_s)
         except grpc.RpcError as failure:
             raise calls.failure_of(failure, connection.address) from failure
+        except asyncio.CancelledError:
+            if _task_is_cancelled():
+                raise
+            raise calls.cancelled() from None  # by `close`
         return call.read(reply)
 
     async def _connected(self) -> calls.Connection[grpc.aio.Channel]:
@@ -221,6 +229,12 @@ class AsyncClient:
                 addresses = self._addresses or await _find_addresses()
                 self._connection = await _connect(self._transport, addresses)
             return self._connection
+
+
+def _task_is_cancelled() -> bool:
+    """Whether it is this task that was cancelled, and not only the call that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _whole(answer: AsyncStream[Piece, Finished]) -> Completion:
@@ -236,21 +250,24 @@ async def _find_addresses() -> tuple[str, ...]:
 
 
 async def _connect(transport: Transport, addresses: Sequence[str]) -> calls.Connection[grpc.aio.Channel]:
-    """A connection to the first address that answers, tried one after the other until the deadline."""
+    """A connection to the first address that a coordinator answers at, tried one after the other until the deadline.
+
+    One that answers otherwise may be another machine's on another network, so that the next one is tried as well.
+    """
     clock = asyncio.get_running_loop().time
     deadline_s = clock() + calls.CONNECT_TIMEOUT_S
-    silences: list[NoCoordinatorError] = []
+    failures: list[LayerlineError] = []
     for address in addresses:
         channel = transport.channel(address, CLIENT_OPTIONS)
         try:
             return await _greet(channel, address, max(0.0, deadline_s - clock()))
-        except NoCoordinatorError as silence:
+        except LayerlineError as failure:
             await channel.close()
-            silences.append(silence)
+            failures.append(failure)
         except BaseException:
             await channel.close()
             raise
-    raise calls.unreachable(silences)
+    raise calls.unreachable(failures)
 
 
 async def _greet(channel: grpc.aio.Channel, address: str, timeout_s: float) -> calls.Connection[grpc.aio.Channel]:

@@ -41,6 +41,7 @@ UNARY_TIMEOUT_S = 30.0
 PLAN_TIMEOUT_S = 600.0  # a node reads through a model's files when it meets them first
 
 HOW_TO_START = "Start one with `layerline coordinator --model REF`, or name the address of one."
+HOW_TO_SHORTEN = "Shorten the prompt; no model has a context for one of that length."
 
 Reply = TypeVar("Reply")
 Item = TypeVar("Item")
@@ -185,11 +186,9 @@ def generate(request: GenerateRequest) -> StreamCall[Piece, Finished]:
     """Answers a request; RequestError for one that no message can hold."""
     message = to_message(request, coordinator_pb2.GenerateRequest)
     if message.ByteSize() > MAX_MESSAGE_BYTES:
-        raise RequestError(
-            f"The prompt is too long to be sent: the request has {format_bytes(message.ByteSize())}, and a message "
-            f"may have {format_bytes(MAX_MESSAGE_BYTES)}.",
-            remedy="Shorten the prompt; no model has a context for one of that length.",
-        )
+        size, most = format_bytes(message.ByteSize()), format_bytes(MAX_MESSAGE_BYTES)
+        text = f"The prompt is too long to be sent: the request has {size}, and a message may have {most}."
+        raise RequestError(text, remedy=HOW_TO_SHORTEN)
     return StreamCall(method="Generate", message=message, reader=AnswerReader(request.n))
 
 
@@ -264,9 +263,15 @@ def greeting_failure(failure: grpc.RpcError, address: str) -> LayerlineError:
     return NoCoordinatorError(f"No coordinator answers at {address} ({why}).", remedy=HOW_TO_START)
 
 
-def unreachable(silences: Sequence[NoCoordinatorError]) -> NoCoordinatorError:
-    """The error for a coordinator none of whose addresses answered."""
-    return NoCoordinatorError(" ".join(silence.message for silence in silences), remedy=HOW_TO_START)
+def unreachable(failures: Sequence[LayerlineError]) -> LayerlineError:
+    """The error for a coordinator that is at none of its addresses: the first refusal, or what all silences say."""
+    refusal = next((failure for failure in failures if not isinstance(failure, NoCoordinatorError)), None)
+    return refusal or NoCoordinatorError(" ".join(failure.message for failure in failures), remedy=HOW_TO_START)
+
+
+def cancelled() -> RequestError:
+    """The error for a request under way when its call was cancelled, as by closing the client."""
+    return RequestError("The request was cancelled.", remedy="Ask again.")
 
 
 def failure_of(failure: grpc.RpcError, address: str) -> LayerlineError:
@@ -277,14 +282,11 @@ def failure_of(failure: grpc.RpcError, address: str) -> LayerlineError:
             details = failure.details() or "no details"
             return NoCoordinatorError(f"{peer} is gone ({details}).", remedy="Check that its process runs.")
         if code is grpc.StatusCode.CANCELLED:
-            return RequestError("The request was cancelled.", remedy="Ask again.")
+            return cancelled()
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineError(f"{peer} did not answer in time.", remedy="Check that it is not frozen.")
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _is_of_request(failure.details() or ""):
-            return RequestError(
-                f"The request is too long to be sent ({failure.details()}).",
-                remedy="Shorten the prompt; no model has a context for one of that length.",
-            )
+            return RequestError(f"The request is too long to be sent ({failure.details()}).", remedy=HOW_TO_SHORTEN)
     return error_from_rpc(failure, peer=peer)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 import grpc
 
 from layerline import calls
-from layerline.errors import NoCoordinatorError
+from layerline.errors import LayerlineError
 from layerline.plan import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
@@ -220,20 +220,23 @@ def _find_addresses() -> tuple[str, ...]:
 
 
 def _connect(transport: Transport, addresses: Sequence[str]) -> calls.Connection[grpc.Channel]:
-    """A connection to the first address that answers, tried one after the other until the deadline."""
+    """A connection to the first address that a coordinator answers at, tried one after the other until the deadline.
+
+    One that answers otherwise may be another machine's on another network, so that the next one is tried as well.
+    """
     deadline_s = time.monotonic() + calls.CONNECT_TIMEOUT_S
-    silences: list[NoCoordinatorError] = []
+    failures: list[LayerlineError] = []
     for address in addresses:
         channel = transport.blocking_channel(address)
         try:
             return _greet(channel, address, max(0.0, deadline_s - time.monotonic()))
-        except NoCoordinatorError as silence:
+        except LayerlineError as failure:
             channel.close()
-            silences.append(silence)
+            failures.append(failure)
         except BaseException:
             channel.close()
             raise
-    raise calls.unreachable(silences)
+    raise calls.unreachable(failures)
 
 
 def _greet(channel: grpc.Channel, address: str, timeout_s: float) -> calls.Connection[grpc.Channel]:

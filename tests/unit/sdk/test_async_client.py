@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from layerline import AsyncClient, NoCoordinatorError, NodeLostError, Ready, UsageError
+from layerline import AsyncClient, NoCoordinatorError, NodeLostError, Ready, RequestError, UsageError
 from tests.fakes.coordinator_service import (
     ANSWER,
     FINISHED,
@@ -119,6 +119,44 @@ async def test_a_stream_closed_by_another_task_ends(client: AsyncClient, fake: F
         await asyncio.to_thread(fake.hung.get, timeout=WAIT_S)
         stream.close()
         assert await reading is None
+
+
+async def test_a_stream_closed_while_it_connects_asks_nothing(address: str, fake: FakeCoordinator) -> None:
+    client = AsyncClient(address)
+    stream = client.chat(HI, stream=True)
+    reading = asyncio.ensure_future(anext(stream, None))
+    await asyncio.sleep(0)  # it waits for the greeting now
+    stream.close()
+    assert await reading is None
+    assert fake.asked == []
+    await client.close()
+
+
+async def test_closing_the_client_is_an_error_for_every_call_under_way(client: AsyncClient) -> None:
+    asking = [asyncio.ensure_future(call) for call in (client.nodes(), client.chat(HI), anext(client.prepare("tiny")))]
+    await asyncio.sleep(0)  # they wait for answers now
+    await client.close()
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["The request was cancelled. Ask again."] * 3
+
+
+async def test_closing_the_client_ends_a_stream_that_nobody_reads(client: AsyncClient, fake: FakeCoordinator) -> None:
+    fake.answers = [(ANSWER[0], Hang())]
+    stream = client.chat(HI, stream=True)
+    assert await anext(stream) == ANSWER[0]
+    await client.close()
+    with pytest.raises(RequestError, match="cancelled"):
+        await anext(stream)
+
+
+async def test_a_task_that_is_cancelled_while_the_client_is_closed_is_cancelled(client: AsyncClient) -> None:
+    asking = [asyncio.ensure_future(call) for call in (client.nodes(), client.chat(HI))]
+    await asyncio.sleep(0)  # they wait for answers now
+    for task in asking:
+        task.cancel()
+    await client.close()
+    await asyncio.wait(asking)
+    assert [task.cancelled() for task in asking] == [True, True]
 
 
 async def test_many_tasks_share_one_client(address: str, fake: FakeCoordinator) -> None:
