@@ -23,7 +23,7 @@ from layerline.models.safetensors_file import read_safetensors
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import tensor_corrupt
 from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
-from layerline.models.tied_output import output_as_stored
+from layerline.models.tied_output import with_stored_output
 from layerline.models.tokenizer_json import tokenizer_from_folder
 from layerline.models.unreadable import open_model_file, unreadable
 
@@ -33,14 +33,14 @@ MAX_ROPE_FACTORS = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Headers:
-    """A model's description; the hashes in `tensors` are empty. `files` are those whose weights are used, by name."""
+    """A model's description; the hashes in `tensors` are empty. `files` are those whose weights are read, by name."""
 
     container: str
     spec: ModelSpec
     tensors: tuple[TensorEntry, ...]
     tokenizer: TokenizerCard
     files: Mapping[str, Path]
-    notes: tuple[str, ...] = ()  # what a user should know of how it was read
+    output_may_be_copy: bool = False  # of the embedding, to which config.json ties it; their hashes will tell
 
 
 def read_headers(path: Path) -> Headers:
@@ -93,7 +93,10 @@ def _rope_factors(gguf: GgufFile, tensor: StoredTensor) -> tuple[float, ...]:
         raise tensor_corrupt(tensor.name, tensor.file, "is not a short list of F32 numbers")
     with open_model_file(gguf.path) as file:
         file.seek(tensor.offset)
-        return struct.unpack(f"<{tensor.shape[0]}f", file.read(tensor.nbytes))
+        factors = file.read(tensor.nbytes)
+    if len(factors) != tensor.nbytes:
+        raise tensor_corrupt(tensor.name, tensor.file, "could not be read whole: the file shrank")
+    return struct.unpack(f"<{tensor.shape[0]}f", factors)
 
 
 def _folder_headers(folder: Path) -> Headers:
@@ -101,15 +104,15 @@ def _folder_headers(folder: Path) -> Headers:
     config = ConfigFields(values, where)
     family = family_of_config(config.text("model_type"))
     with _sizes_of(config):
-        spec = family.from_config(config)
+        configured = family.from_config(config)
     stored = read_safetensors(folder)
-    spec, notes = output_as_stored(spec, stored, folder)
+    spec = with_stored_output(configured, stored)
     tensors = lay_out(family, spec, "safetensors", stored)
     return Headers(
         container="safetensors",
         spec=spec,
         tensors=tensors,
         tokenizer=tokenizer_from_folder(folder, Fields(values, where)),
-        notes=notes,
         files={file: folder / file for file in sorted({tensor.file for tensor in stored_tensors(tensors)})},
+        output_may_be_copy=spec != configured,
     )

@@ -9,9 +9,10 @@ import dataclasses
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard
@@ -19,6 +20,7 @@ from layerline.models.digest import model_digest
 from layerline.models.headers import read_headers
 from layerline.models.stored import tensor_corrupt
 from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
+from layerline.models.tied_output import without_copied_output
 from layerline.models.unreadable import open_model_file
 
 READ_BYTES = 4 << 20
@@ -34,25 +36,34 @@ def index_model(path: Path, name: str, progress: Progress) -> ModelCard:
     Raises a ModelError that says what is wrong with the files, or that they changed meanwhile.
     """
     headers = read_headers(path)
-    before = _versions(headers.files.values())
+    before = _versions(headers.files)
     tensors = _hashed(headers.tensors, headers.files, progress)
-    if _versions(headers.files.values()) != before:
+    if _versions(headers.files) != before:
         raise ModelCorruptError(f"{path} changed while it was indexed.", remedy="Try again once it is complete.")
+    spec = headers.spec
+    notes: tuple[str, ...] = ()
+    if headers.output_may_be_copy:
+        spec, tensors, notes = without_copied_output(spec, tensors)
     return ModelCard(
         name=name,
-        digest=model_digest(headers.spec, tensors, headers.tokenizer),
+        digest=model_digest(spec, tensors, headers.tokenizer),
         container=headers.container,
-        size_bytes=sum(size_bytes for size_bytes, _ in before),
-        spec=headers.spec,
+        size_bytes=sum(before[file].size_bytes for file in {tensor.file for tensor in stored_tensors(tensors)}),
+        spec=spec,
         tensors=tensors,
         tokenizer=headers.tokenizer,
-        notes=headers.notes,
+        notes=notes,
     )
 
 
-def _versions(paths: Iterable[Path]) -> list[tuple[int, int]]:
-    stats = [path.stat() for path in paths]
-    return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+class _Version(NamedTuple):
+    size_bytes: int
+    changed_ns: int
+
+
+def _versions(files: Mapping[str, Path]) -> dict[str, _Version]:
+    stats = {name: path.stat() for name, path in files.items()}
+    return {name: _Version(stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
 
 
 def _hashed(entries: tuple[TensorEntry, ...], files: Mapping[str, Path], progress: Progress) -> tuple[TensorEntry, ...]:

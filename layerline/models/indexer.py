@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from layerline.errors import DeadlineError, InternalError, ModelCorruptError, error_from_code
-from layerline.hosting.child import LastWords, child, python_module
+from layerline.hosting.child import LastWords, child, python_module, reaped
 from layerline.models.card import ModelCard
 
 SILENCE_DEADLINE_S = 60.0
@@ -70,13 +70,15 @@ async def _follow(process: Process, words: LastWords, name: str, tell: OnProgres
                 raise error_from_code(code, message, remedy=remedy)
             case ["card"]:
                 return
-            case None if not hashing and await process.wait() in OVER_LIMITS:
-                message = f"The headers of model {name} take more memory or processor time than reading them may."
-                raise ModelCorruptError(message, remedy="Fetch the model anew.")
+            case None:
+                if not await reaped(process, silence_deadline_s):
+                    raise _no_progress(name, silence_deadline_s)
+                if not hashing and process.returncode in OVER_LIMITS:
+                    message = f"The headers of model {name} take more memory or processor time than reading them may."
+                    raise ModelCorruptError(message, remedy="Fetch the model anew.")
+                raise _bug(name, f"exit code {process.returncode}", words)
             case _:
-                ending = f"exit code {await process.wait()}" if said is None else f"the words {said!r}"
-                message = f"Indexing model {name} ended with {ending} ({words.last})."
-                raise InternalError(message, remedy="This is a bug; please report it.")
+                raise _bug(name, f"the words {said!r}", words)
 
 
 async def _next_words(process: Process, name: str, silence_deadline_s: float) -> object:
@@ -86,9 +88,18 @@ async def _next_words(process: Process, name: str, silence_deadline_s: float) ->
         async with asyncio.timeout(silence_deadline_s):
             line = await process.stdout.readline()
     except TimeoutError:
-        message = f"Indexing model {name} made no progress for {silence_deadline_s:.0f} s."
-        raise DeadlineError(message, remedy="Check that the disk is not stuck.") from None
+        raise _no_progress(name, silence_deadline_s) from None
     try:
         return json.loads(line) if line else None
     except ValueError:
         return line
+
+
+def _no_progress(name: str, silence_deadline_s: float) -> DeadlineError:
+    message = f"Indexing model {name} made no progress for {silence_deadline_s:.0f} s."
+    return DeadlineError(message, remedy="Check that the disk is not stuck.")
+
+
+def _bug(name: str, ending: str, words: LastWords) -> InternalError:
+    message = f"Indexing model {name} ended with {ending} ({words.last})."
+    return InternalError(message, remedy="This is a bug; please report it.")

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models import families
+from layerline.models.card import ModelCard
 from layerline.models.headers import read_headers
+from layerline.models.index import index_model
 from layerline.models.known_families import family_of_gguf, known_families
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import RopeSpec
@@ -25,6 +28,10 @@ LLAMA3_SCALING = {
     "original_max_position_embeddings": 8192,
 }
 WITHOUT_ORIGINAL = {key: value for key, value in LLAMA3_SCALING.items() if not key.startswith("original")}
+
+
+def indexed(path: Path) -> ModelCard:
+    return index_model(path, "tiny", lambda _done, _total: None)
 
 
 def test_both_containers_give_one_spec(tmp_path: Path) -> None:
@@ -73,17 +80,26 @@ def test_what_tied_models_carry_along_is_no_matter(tmp_path: Path) -> None:
         stored_name("output", "safetensors"): LLAMA.weights()["embedding"],
         "model.layers.0.self_attn.rotary_emb.inv_freq": np.zeros(8, np.float32),
     }
-    headers = read_headers(write_folder(tmp_path, LLAMA, tensors=extra))
-    assert {entry.name for entry in headers.tensors} == set(LLAMA.shapes())
-    assert headers.notes == ()
+    card = indexed(write_folder(tmp_path / "extra", LLAMA, tensors=extra))
+    lean = indexed(write_folder(tmp_path / "lean", LLAMA))
+    assert {entry.name for entry in card.tensors} == set(LLAMA.shapes())
+    assert (card.spec, card.digest, card.notes) == (lean.spec, lean.digest, ())
 
 
-def test_a_tied_model_with_another_output_has_that_one_and_it_is_said(tmp_path: Path) -> None:
-    other = {"lm_head.weight": LLAMA.weights()["embedding"] + 1}
-    headers = read_headers(write_folder(tmp_path, LLAMA, tensors=other))
-    assert not headers.spec.tied_output
-    assert "output" in {entry.name for entry in headers.tensors}
-    assert ["lm_head.weight" in note for note in headers.notes] == [True]
+@pytest.mark.parametrize("other", [LLAMA.weights()["embedding"] + 1, LLAMA.weights()["embedding"].astype(np.float16)])
+def test_a_tied_model_with_another_output_has_that_one_and_it_is_said(
+    tmp_path: Path, other: NDArray[np.generic]
+) -> None:
+    card = indexed(write_folder(tmp_path, LLAMA, tensors={"lm_head.weight": other}))
+    assert not card.spec.tied_output
+    assert "output" in {entry.name for entry in card.tensors}
+    assert ["lm_head.weight" in note for note in card.notes] == [True]
+
+
+def test_an_untied_model_keeps_an_output_that_is_equal_to_its_embedding(tmp_path: Path) -> None:
+    card = indexed(write_folder(tmp_path, QWEN2, tensors={"lm_head.weight": QWEN2.weights()["embedding"]}))
+    assert (card.spec.tied_output, card.notes) == (False, ())
+    assert card.tensor("output") is not None
 
 
 def test_a_tied_model_may_have_its_one_matrix_by_the_name_of_the_output(tmp_path: Path) -> None:

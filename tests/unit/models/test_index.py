@@ -89,6 +89,16 @@ def test_progress_grows_to_the_whole(tmp_path: Path) -> None:
     assert calls[-1] == (total, total)
 
 
+def test_an_output_that_may_be_a_copy_of_the_embedding_is_read_once_and_as_progress(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    embedding = MODEL.weights()["embedding"]
+    folder = write_folder(tmp_path, MODEL, tensors={"lm_head.weight": embedding})
+    card = index_model(folder, "tiny", lambda done, total: calls.append((done, total)))
+    total = sum(entry.nbytes for entry in card.tensors) + embedding.nbytes
+    assert card.spec.tied_output
+    assert calls[-1] == (total, total)
+
+
 def test_a_file_that_changes_while_it_is_indexed_is_refused(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "model.gguf", MODEL)
     with pytest.raises(ModelCorruptError, match="changed while it was indexed"):

@@ -6,10 +6,12 @@ import errno
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from layerline.errors import ModelCorruptError, ModelUnreadableError
-from layerline.models.headers import read_headers
+from layerline.models.gguf_file import GgufFile, read_gguf
+from layerline.models.headers import ROPE_FACTORS, read_headers
 from layerline.models.unreadable import open_model_file, unreadable, why_unreadable
 from tests.fakes.model_files import TinyModel, write_folder, write_gguf
 
@@ -51,6 +53,21 @@ def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").touch()
     with pytest.raises(ModelCorruptError, match=r"m\.gguf is empty"):
         read_headers(tmp_path / "m.gguf")
+
+
+def test_a_file_that_shrinks_between_its_header_and_its_rotary_divisors_is_corrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_and_shrink(path: Path) -> GgufFile:
+        gguf = read_gguf(path)
+        (factors,) = (tensor for tensor in gguf.tensors if tensor.name == ROPE_FACTORS)
+        os.truncate(path, factors.offset + 4)
+        return gguf
+
+    monkeypatch.setattr("layerline.models.headers.read_gguf", read_and_shrink)
+    path = write_gguf(tmp_path / "m.gguf", TinyModel(), tensors={ROPE_FACTORS: np.ones(8, np.float32)})
+    with pytest.raises(ModelCorruptError, match=rf"Tensor {ROPE_FACTORS} of m\.gguf .* the file shrank"):
+        read_headers(path)
 
 
 def test_a_folder_in_the_place_of_a_file_is_no_file(tmp_path: Path) -> None:
