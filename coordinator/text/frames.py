@@ -32,7 +32,7 @@ def read_frame(file: BinaryIO) -> Message | None:
 
 
 async def receive_frame(reader: StreamReader) -> Message:
-    """The next message from a child that may have lost its mind: ValueError for what is none, EOFError at the end."""
+    """The next message from a child that may send anything: ValueError for what is none, EOFError at the end."""
     length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "little")
     if length > MAX_ANSWER_BYTES:
         raise ValueError(f"a message of {length} bytes")

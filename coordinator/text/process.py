@@ -18,7 +18,7 @@ from typing import Self
 
 from coordinator.concurrency import ended, outlasted
 from coordinator.text.frames import Message, packed, receive_frame
-from layerline.errors import OverloadedError
+from layerline.errors import NoCoordinatorError, OverloadedError
 
 MAX_WAITING = 64
 MAX_WAIT_S = 30.0
@@ -43,6 +43,7 @@ class TextProcess:
         self._numbers = itertools.count(1)
         self._child: Process | None = None
         self._exchanging: asyncio.Task[Message] | None = None
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,6 +51,7 @@ class TextProcess:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closed = True  # first, as the end of this exchange gives the turn to the next asker
         try:
             if self._exchanging is not None:
                 await ended(self._exchanging)
@@ -58,6 +60,8 @@ class TextProcess:
 
     async def ask(self, request: Message, *, deadline_s: float) -> Message:
         """The child's answer. OverLimitError if it gives none; OverloadedError if too many ask, or for too long.
+
+        NoCoordinatorError once the block is left.
 
         A request whose asker leaves is worked on to its end or deadline all the same: a new child would cost more.
         """
@@ -69,7 +73,7 @@ class TextProcess:
             exchanging = asyncio.create_task(self._exchange(request, deadline_s))
             exchanging.add_done_callback(self._end_turn)
             self._exchanging = exchanging
-            return await asyncio.shield(exchanging)
+            return await _outcome(exchanging)
         finally:
             self._waiting -= 1
 
@@ -79,6 +83,9 @@ class TextProcess:
                 await self._turns.acquire()
         except TimeoutError:
             raise _overloaded(self._waiting) from None
+        if self._closed:
+            self._turns.release()
+            raise _left()
 
     def _end_turn(self, exchanging: asyncio.Task[Message]) -> None:
         self._exchanging = None
@@ -149,6 +156,21 @@ class TextProcess:
             child.kill()
         await child.communicate()
         await asyncio.sleep(0)  # asyncio closes its transport now; one that outlives the event loop complains
+
+
+async def _outcome(exchanging: asyncio.Task[Message]) -> Message:
+    """What comes of an exchange; it goes on when the asker is cancelled."""
+    try:
+        return await asyncio.shield(exchanging)
+    except asyncio.CancelledError:
+        asker = asyncio.current_task()
+        if exchanging.cancelled() and asker is not None and not asker.cancelling():
+            raise _left() from None
+        raise
+
+
+def _left() -> NoCoordinatorError:
+    return NoCoordinatorError("The model has left meanwhile.", remedy="Try again in a moment.")
 
 
 def _overloaded(waiting: int) -> OverloadedError:

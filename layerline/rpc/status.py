@@ -7,6 +7,7 @@ what the caller was doing.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -178,6 +179,18 @@ def _error_from(failure: BaseException) -> LayerlineError:
     return errors.without_trace(errors.typed(failure))
 
 
+def _ends_the_call(failure: BaseException) -> bool:
+    """Whether it is to be raised again, as the call ends already, rather than told to the client.
+
+    gRPC and the end of the process cancel the call's own task. A cancellation of something else that the handler waited
+    for looks the same, but ends nothing: without a status the client would wait for ever.
+    """
+    if isinstance(failure, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return isinstance(failure, _PASSED_ON)
+
+
 def _message(request: Request) -> Request:
     if isinstance(request, Malformed):
         raise errors.ProtocolError(f"The request is no message: {request.reason}.")
@@ -193,9 +206,9 @@ def unary_handler(
     async def handle(servicer: Servicer, request: Request, context: Any) -> Reply:
         try:
             return await handler(servicer, _message(request), context)
-        except _PASSED_ON:
-            raise
-        except BaseException as failure:  # noqa: BLE001 - the RPC boundary; a library's panic is no Exception
+        except BaseException as failure:  # the RPC boundary; a library's panic is no Exception
+            if _ends_the_call(failure):
+                raise
             await abort(context, _error_from(failure))
 
     return handle
@@ -212,9 +225,9 @@ def stream_handler(
             async with aclosing(handler(servicer, _message(request), context)) as replies:
                 async for reply in replies:
                     yield reply
-        except _PASSED_ON:
-            raise
-        except BaseException as failure:  # noqa: BLE001 - the RPC boundary; a library's panic is no Exception
+        except BaseException as failure:  # the RPC boundary; a library's panic is no Exception
+            if _ends_the_call(failure):
+                raise
             await abort(context, _error_from(failure))
 
     return handle
