@@ -128,12 +128,12 @@ class Browser:
         return self._junk_count, tuple(self._junk_reasons)
 
     def _on_change(self, zeroconf: Zeroconf, name: str, *, gone: bool) -> None:
+        if name in self._resolving:  # what is being asked for is stale
+            self._resolving.pop(name).cancel()
         if gone:
             if self._adverts.pop(name, None) is not None:
                 self._note_change()
             return
-        if name in self._resolving:  # an update: what is being asked for is stale
-            self._resolving.pop(name).cancel()
         if name not in self._adverts and len(self._adverts) + len(self._resolving) >= MAX_SERVICES:
             self._note_junk(name, f"more than {MAX_SERVICES} services are advertised")
             return

@@ -63,6 +63,7 @@ class Known:
     seen: bool = True  # it is advertised, or was given by hand
     asking: bool = False
     asked_s: float | None = None  # when it was last asked
+    given_up: bool = False  # nobody waited for what came of that
     answer: Answered | None = None  # the last one
     heard_s: float | None = None  # when that came
     failures: Failures | None = None  # of the last asking, if nobody answered
@@ -80,8 +81,8 @@ class Known:
         return self.answer if self.heard_s is not None and self.heard_s >= moment_s else None
 
     def asked_since(self, moment_s: float) -> bool:
-        """Whether it was asked at `moment_s` or later."""
-        return self.asked_s is not None and self.asked_s >= moment_s
+        """Whether it was asked at `moment_s` or later, and that was not given up."""
+        return self.asked_s is not None and self.asked_s >= moment_s and not self.given_up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,11 +156,11 @@ def _after(known: Known | None, event: Event) -> Known | None:
         case Gone():
             return replace(known, seen=False) if known.answer and known.failures is None else None
         case Asked():
-            return replace(known, asking=True, asked_s=event.at_s)
+            return replace(known, asking=True, asked_s=event.at_s, given_up=False)
         case Told():
             return _told(known, event)
         case GivenUp():
-            return replace(known, asking=False)
+            return replace(known, asking=False, given_up=True)
 
 
 def _told(known: Known, event: Told) -> Known | None:

@@ -25,7 +25,7 @@ from coordinator.discovery.cluster import (
 )
 from coordinator.discovery.enquiry import Describe, ask
 from coordinator.discovery.members import Member, members
-from coordinator.discovery.search import LONGEST_S, STARTING_S, Search
+from coordinator.discovery.search import LONGEST_S, PATIENCE_S, STARTING_S, Search
 from layerline.addresses import split_address
 from layerline.errors import NoNodesError, UsageError
 from layerline.mdns import Advert
@@ -72,7 +72,7 @@ class Finder:
         search = Search(began_s=clock(), deadline_s=deadline_s, starting_s=STARTING_S if wait_for_starting else 0.0)
         asking: dict[asyncio.Task[Outcome], str] = {}
         told_starting: tuple[str, ...] = ()
-        answered = False
+        judged: tuple[Answered, ...] = ()  # the answers that `enough` has judged
         try:
             while True:
                 changed, seen = self._changed, self._lookout.changed
@@ -81,18 +81,19 @@ class Finder:
                 due = search.to_ask(self._cluster, now_s)
                 self._note(*(Asked(key=known.lead.key, at_s=now_s) for known in due))
                 for known in due:
-                    question = ask(known, self._describe, search.patience_s(self._cluster, known))
+                    lead_patience_s = search.lead_patience_s(self._cluster, known)
+                    question = ask(known, self._describe, PATIENCE_S, lead_patience_s=lead_patience_s)
                     asking[asyncio.create_task(question)] = known.lead.key
                 wait_s = self._wait_s(search, now_s)
-                if wait_s == 0 or (answered and enough(self._members(search))):
+                before, judged = judged, search.answers(self._cluster)
+                if wait_s == 0 or (judged != before and enough(self._members(search))):
                     return self._members(search)
                 if told_starting != (starting := search.starting(self._cluster)):
                     told_starting = starting
                     on_starting(starting)
                 await _first_of(changed, seen, asking, wait_s)
-                told = [Told(key=asking.pop(task), outcome=task.result(), at_s=clock()) for task in _done(asking)]
-                answered = any(isinstance(each.outcome, Answered) for each in told)
-                self._note(*told)
+                done = _done(asking)
+                self._note(*(Told(key=asking.pop(task), outcome=task.result(), at_s=clock()) for task in done))
         finally:
             self._note(*(GivenUp(key=key) for key in asking.values()))
             for task in asking:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from coordinator.discovery.cluster import Cluster, Known
+from coordinator.discovery.cluster import Answered, Cluster, Known
 from layerline.addresses import split_address
 
 # Nodes are complete once none new has appeared for so long: one that has just said its name says it again only after
@@ -23,7 +23,8 @@ STARTING_S = 60.0  # how long a node may measure its devices, while others wait 
 ASK_AGAIN_S = 0.5
 MAX_ASKED_AT_ONCE = 400
 PATIENCE_S = 2.0  # with one address
-CROWD_PATIENCE_S = 0.5  # with one lead, where there are more than can be asked at once: most of them are forged
+# With all addresses of one lead, where there are more leads than can be asked at once: most of them are forged.
+CROWD_PATIENCE_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,10 +41,15 @@ class Search:
         due = [known for known in cluster.known.values() if self._is_due(known, now_s)]
         return tuple(_fairest(due, cluster, MAX_ASKED_AT_ONCE - asking))
 
-    def patience_s(self, cluster: Cluster, known: Known) -> float:
-        """How long one of the addresses of `known` may take to answer; less among very many that never answered."""
+    def lead_patience_s(self, cluster: Cluster, known: Known) -> float | None:
+        """How long all addresses of `known` together may take; bounded only among very many that never answered."""
         is_crowd = len(cluster.known) > MAX_ASKED_AT_ONCE and known.answer is None
-        return CROWD_PATIENCE_S if is_crowd else PATIENCE_S
+        return CROWD_PATIENCE_S if is_crowd else None
+
+    def answers(self, cluster: Cluster) -> tuple[Answered, ...]:
+        """What nodes have answered since it began, whichever search asked them."""
+        answers = (known.answered_since(self.began_s) for known in cluster.known.values())
+        return tuple(answer for answer in answers if answer)
 
     def wait_s(self, cluster: Cluster, now_s: float, *, opened_s: float, newest_s: float) -> float:
         """Seconds until the search has taken long enough, if nothing more happens; 0 if it has.
@@ -63,9 +69,8 @@ class Search:
 
     def _until_s(self, cluster: Cluster, opened_s: float, newest_s: float) -> float:
         """When it has taken long enough."""
-        answered = any(known.answered_since(self.began_s) for known in cluster.known.values())
         awaited = any(self._is_awaited(known) for known in cluster.known.values())
-        if not answered:
+        if not self.answers(cluster):
             return self.began_s + self.deadline_s if awaited else opened_s + NONE_FOUND_S
         quiet_s = newest_s + QUIET_S
         return max(quiet_s, self.began_s + SILENT_S) if awaited else quiet_s

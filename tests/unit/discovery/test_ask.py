@@ -10,7 +10,7 @@ from coordinator.discovery.cluster import Answered, Known, Lead, Unanswered
 from coordinator.discovery.enquiry import ask
 from coordinator.discovery.search import PATIENCE_S
 from layerline.race import STAGGER_S
-from tests.fakes.described import describe_as, now_s
+from tests.fakes.described import Says, describe_as, now_s
 from tests.fakes.lookout import advert
 from tests.fakes.virtual_time import run_in_virtual_time
 from tests.fakes.worlds import node
@@ -61,5 +61,19 @@ def test_when_no_address_answers_each_has_its_failure() -> None:
             "x:3": "another node answers there, someone-else",
         }
         assert now_s() - began_s == pytest.approx(PATIENCE_S)
+
+    run_in_virtual_time(search())
+
+
+def test_all_addresses_of_a_lead_may_have_to_answer_in_one_time() -> None:
+    async def search() -> None:
+        began_s = now_s()
+        lead = Known(lead=Lead.of_advert(advert("a", *(f"x:{number}" for number in range(64)))))
+        world: dict[str, Says] = {f"x:{number}": SILENT for number in range(1, 64)}
+        outcome = await ask(lead, describe_as(world), PATIENCE_S, lead_patience_s=1.5 * STAGGER_S)
+        assert now_s() - began_s == pytest.approx(1.5 * STAGGER_S)
+        silent = f"no answer within {1.5 * STAGGER_S:g} s"
+        assert outcome == Unanswered(failures=(("x:0", "connection refused"), ("x:1", silent), ("x:2", silent)))
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run_in_virtual_time(search())

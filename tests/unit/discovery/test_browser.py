@@ -17,7 +17,7 @@ from zeroconf.const import _FLAGS_QR_RESPONSE as FLAGS_QR_RESPONSE
 from coordinator.discovery.browser import Browser
 from layerline.interfaces import InterfaceAddress
 from layerline.mdns import SERVICE_TYPE, Advert
-from layerline.mdns_sockets import Resolver, open_zeroconf
+from layerline.mdns_sockets import Resolved, Resolver, open_zeroconf
 from tests.fakes.lookout import advert
 
 DEADLINE_S = 10.0
@@ -112,6 +112,22 @@ async def test_what_is_asked_for_anew_is_waited_for_too_at_the_end(monkeypatch: 
             found._on_change(Zeroconf.__new__(Zeroconf), "kitchen", gone=False)
             await asyncio.sleep(0)
     assert closed == ["kitchen"] * 2
+
+
+async def test_a_service_that_goes_before_its_records_are_here_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, may_end = unique("kitchen"), asyncio.Event()
+
+    async def resolve(_resolver: Resolver, _zeroconf: object, _name: str) -> Resolved:
+        await may_end.wait()
+        return Resolved(service=node.to_service(), from_here=True)
+
+    monkeypatch.setattr(Resolver, "resolve", resolve)
+    async with browser() as found:
+        for name, gone in (("kitchen", False), ("parlour", False), ("kitchen", True)):
+            found._on_change(Zeroconf.__new__(Zeroconf), name, gone=gone)
+        may_end.set()
+        await until(found, lambda: "parlour" in found.adverts)
+        assert "kitchen" not in found.adverts
 
 
 async def test_a_record_of_another_machine_that_points_at_a_port_of_the_reader_is_junk() -> None:

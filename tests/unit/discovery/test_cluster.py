@@ -93,7 +93,9 @@ def test_an_advert_that_says_something_else_of_the_same_place_is_no_reason_to_as
 
 
 def test_nobody_waits_for_an_asking_that_was_given_up() -> None:
-    assert after(SEEN, ASKED, GivenUp(key=KEY)).asking is False
+    known = after(SEEN, ASKED, GivenUp(key=KEY))
+    assert (known.asking, known.asked_since(1.0)) == (False, False)
+    assert after(SEEN, ASKED, GivenUp(key=KEY), ASKED).asked_since(1.0)
 
 
 @pytest.mark.parametrize("event", [ASKED, ANSWERED, SILENT, GONE, GivenUp(key=KEY)])

@@ -184,6 +184,22 @@ def test_two_thousand_forged_adverts_do_not_hide_the_nodes_that_are_there() -> N
     run_in_virtual_time(search())
 
 
+def test_forged_adverts_with_many_silent_addresses_do_not_keep_the_turns_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coordinator.discovery.search.MAX_ASKED_AT_ONCE", 20)
+
+    async def search() -> None:
+        forged = [advert(f"f{n}", *(f"10.9.0.{n}:{port}" for port in range(1, 65))) for n in range(20)]
+        world: dict[str, Says] = {address: SILENT for each in forged for address in each.addresses}
+        lookout = FakeLookout(*forged, advert("a"))
+        members = await finder(lookout, {**world, "a.lan:7070": node("a")}).members()
+        assert [member.name for member in members if member.facts] == ["a"]
+        assert now_s() - lookout.opened_s <= SILENT_S
+
+    run_in_virtual_time(search())
+
+
 def test_two_searches_may_share_a_lookout() -> None:
     async def search() -> None:
         lookout = FakeLookout(advert("a"))

@@ -11,6 +11,7 @@ from coordinator.discovery.cluster import (
     Asked,
     Cluster,
     Event,
+    GivenUp,
     Lead,
     Outcome,
     Seen,
@@ -155,3 +156,12 @@ def test_a_flood_of_adverts_from_one_host_does_not_push_others_back() -> None:
     flood = [Seen(lead=lead(f"forged{number}", "10.0.0.66")) for number in range(2_000)]
     cluster = apply(Cluster(), *flood, Seen(lead=lead("real")))
     assert "real" in asked_names(SEARCH, cluster)
+
+
+def test_leads_that_were_given_up_come_after_those_that_were_never_asked() -> None:
+    cluster = seen(*(f"n{number}" for number in range(MAX_ASKED_AT_ONCE + 50)))
+    first = SEARCH.to_ask(cluster, 100.0)
+    cluster = apply(cluster, *(Asked(key=known.lead.key, at_s=100.0) for known in first))
+    cluster = apply(cluster, *(GivenUp(key=known.lead.key) for known in first))
+    later = asked_names(Search(began_s=100.3), cluster, 100.3)
+    assert later[:50] == [f"n{MAX_ASKED_AT_ONCE + number}" for number in range(50)]
