@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from layerline import calls
+from layerline.endings import task_is_cancelled
 from layerline.errors import LayerlineError
 from layerline.plan import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
@@ -66,7 +67,7 @@ class AsyncStream(calls.StreamEnd[Item, End]):
         except grpc.RpcError as failure:
             raise calls.failure_of(failure, self._address) from failure
         except asyncio.CancelledError:
-            if _task_is_cancelled():
+            if task_is_cancelled():
                 self.close()
                 raise
             if self._closed:  # by `close`, while another task waited here
@@ -217,7 +218,7 @@ class AsyncClient:
         except grpc.RpcError as failure:
             raise calls.failure_of(failure, connection.address) from failure
         except asyncio.CancelledError:
-            if _task_is_cancelled():
+            if task_is_cancelled():
                 raise
             raise calls.cancelled() from None  # by `close`
         return call.read(reply)
@@ -229,12 +230,6 @@ class AsyncClient:
                 addresses = self._addresses or await _find_addresses()
                 self._connection = await _connect(self._transport, addresses)
             return self._connection
-
-
-def _task_is_cancelled() -> bool:
-    """Whether it is this task that was cancelled, and not only the call that it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 async def _whole(answer: AsyncStream[Piece, Finished]) -> Completion:

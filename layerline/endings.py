@@ -8,3 +8,9 @@ from __future__ import annotations
 import asyncio
 
 NOT_FAILURES = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+
+
+def task_is_cancelled() -> bool:
+    """Whether a CancelledError here is for this task, and not only for something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

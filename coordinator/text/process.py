@@ -18,6 +18,7 @@ from typing import Self
 
 from coordinator.concurrency import ended, outlasted
 from coordinator.text.frames import Message, packed, receive_frame
+from layerline.endings import task_is_cancelled
 from layerline.errors import NoCoordinatorError, OverloadedError
 
 MAX_WAITING = 64
@@ -163,8 +164,7 @@ async def _outcome(exchanging: asyncio.Task[Message]) -> Message:
     try:
         return await asyncio.shield(exchanging)
     except asyncio.CancelledError:
-        asker = asyncio.current_task()
-        if exchanging.cancelled() and asker is not None and not asker.cancelling():
+        if exchanging.cancelled() and not task_is_cancelled():
             raise _left() from None
         raise
 

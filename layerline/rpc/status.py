@@ -19,7 +19,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from layerline import errors
-from layerline.endings import NOT_FAILURES
+from layerline.endings import NOT_FAILURES, task_is_cancelled
 from layerline.errors import LayerlineError
 from layerline.rpc.malformed import Malformed
 from layerline.rpc.v1 import common_pb2
@@ -186,8 +186,7 @@ def _ends_the_call(failure: BaseException) -> bool:
     for looks the same, but ends nothing: without a status the client would wait for ever.
     """
     if isinstance(failure, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is None or task.cancelling() > 0
+        return task_is_cancelled()
     return isinstance(failure, _PASSED_ON)
 
 
