@@ -99,6 +99,7 @@ async def answer_pieces(
     }
     while writers:
         event = await answer.next_event()
+        assert isinstance(event, Token | Ended), "nothing of an answer is scored"
         writer = writers.get(event.sequence)
         if writer is None:  # what was drawn after a stop string
             continue

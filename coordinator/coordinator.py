@@ -42,6 +42,7 @@ from layerline.reports import (
 )
 from layerline.requests import Finished, GenerateRequest, Piece
 from layerline.rpc.transport import Transport
+from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
 from layerline.version import WIRE_VERSION, __version__
 
@@ -168,10 +169,17 @@ class Coordinator:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece | Finished, None]:
         """Answers a request, with the model brought up first if it is not in service (any more)."""
-        service = await self._service_for(request)
+        service = await self._service_for(request.model)
         async with aclosing(service.generate(request)) as pieces:
             async for piece in pieces:
                 yield piece
+
+    async def score(self, request: ScoreRequest) -> AsyncGenerator[WindowScores | ScoringFinished, None]:
+        """Scores a text, with the model brought up first if it is not in service (any more)."""
+        service = await self._service_for(request.model)
+        async with aclosing(service.score(request)) as windows:
+            async for window in windows:
+                yield window
 
     def stats(self) -> StatsReport | None:
         """How the work of the model in service goes; None while there is none."""
@@ -195,17 +203,17 @@ class Coordinator:
         assert self._finder is not None, "used outside its block"
         return self._finder
 
-    async def _service_for(self, request: GenerateRequest) -> ModelService:
+    async def _service_for(self, model: str) -> ModelService:
         service = self._service
         if service is None or not service.answers:
-            task = self._begin(self._bring_up(await self._wanted_by(request), untold))
+            task = self._begin(self._bring_up(await self._wanted_by(model), untold))
             try:
                 await asyncio.wait((task,))
             finally:
                 await ended(task)
             service, _ = _outcome(task)
         assert service.plan is not None
-        if request.model and not await self._is_served(service, request.model):
+        if model and not await self._is_served(service, model):
             raise other_model(service.plan)
         return service
 
@@ -226,18 +234,18 @@ class Coordinator:
             service.other_names.add(reference)
         return same
 
-    async def _wanted_by(self, request: GenerateRequest) -> PlanRequest:
+    async def _wanted_by(self, model: str) -> PlanRequest:
         """What to bring up for a request: what was built last if it names that or nothing, else what it names."""
         if self._wanted:
             return self._wanted
         service = self._service
-        if service and service.plan and (not request.model or await self._is_served(service, request.model)):
+        if service and service.plan and (not model or await self._is_served(service, model)):
             return service.wanted
-        if not request.model:
+        if not model:
             remedy = "Name one: `model=` in the request, or `prepare` first."
             raise RequestError("No model is loaded.", remedy=remedy)
         try:
-            return PlanRequest(model=request.model)
+            return PlanRequest(model=model)
         except ValueError as error:
             raise RequestError(f"The request is not valid: {error}.") from error
 

@@ -10,24 +10,34 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 from coordinator.concurrency import ended
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.events import Ended, Event, Failed, Token
+from coordinator.scheduling.events import Ended, Event, Failed, Scored, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
-from layerline.errors import DeadlineError, LayerlineError, ProtocolError, blamed_on, typed
+from layerline.errors import (
+    DeadlineError,
+    LayerlineError,
+    OverloadedError,
+    PromptTooLongError,
+    ProtocolError,
+    blamed_on,
+    typed,
+)
 from layerline.frames import StepResult
 from layerline.requests import StageSummary
 from layerline.stats_report import StatsReport
 
 STEP_DEADLINE_S = 120.0
-MOST_LOSSES = 3  # of pipelines, that an answer goes through without a token: it may be what breaks them
+MOST_LOSSES = 3  # of pipelines, that an answer goes through without a token or score: it may be what breaks them
+
+Progress = Token | Scored | Ended
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +52,13 @@ class Answer:
         self.requests = tuple(requests)
         self.losses = 0
         self._finish = finish
-        self._events: asyncio.Queue[Token | Ended | LayerlineError] = asyncio.Queue()
+        self._events: asyncio.Queue[Progress | LayerlineError] = asyncio.Queue()
 
-    def put(self, event: Token | Ended | LayerlineError) -> None:
+    def put(self, event: Progress | LayerlineError) -> None:
         """Hands over an event, or the error that ends the answer."""
         self._events.put_nowait(event)
 
-    async def next_event(self) -> Token | Ended:
+    async def next_event(self) -> Progress:
         """The next event of any of the sequences; raises the error that ended them all."""
         event = await self._events.get()
         if isinstance(event, LayerlineError):
@@ -72,7 +82,7 @@ class Engine:
         self._step_deadline_s = step_deadline_s
         self._numbers = itertools.count(1)
         self._answers: dict[int, Answer] = {}  # by sequence
-        self._losses: Counter[int] = Counter()  # by sequence, since its last token
+        self._losses: Counter[int] = Counter()  # by sequence, since its last token or score
         self._work = asyncio.Event()
         self.worked = False  # whether the pipeline has done a step
         self.failed: LayerlineError | None = None
@@ -167,15 +177,20 @@ class Engine:
         """The stages of the pipeline, or of the last one."""
         return self._recorder.stages
 
-    def count_refusal(self) -> None:
-        """A request was refused, here or before it came so far."""
-        self._recorder.refused()
+    @contextmanager
+    def counting_refusals(self) -> Iterator[None]:
+        """A block in which a request may be refused before it comes here: it is too long, or there are too many."""
+        try:
+            yield
+        except (OverloadedError, PromptTooLongError):
+            self._recorder.refused()
+            raise
 
     def _add(self, request: SequenceRequest) -> None:
         try:
             self._scheduler.add(request)
         except LayerlineError:
-            self.count_refusal()
+            self._recorder.refused()
             raise
         self._recorder.queued(request)
 
@@ -211,7 +226,7 @@ class Engine:
         self._recorder.told(events)
         for event in events:
             answer = self._answers.get(event.sequence)
-            if isinstance(event, Token):
+            if isinstance(event, Token | Scored):
                 self._losses.pop(event.sequence, None)
             if answer:
                 answer.put(event.error if isinstance(event, Failed) else event)

@@ -24,6 +24,7 @@ from coordinator.pipeline import OpenPipeline
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
+from coordinator.scoring import scored
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
 from coordinator.text.model_text import ModelText, model_text
@@ -33,8 +34,6 @@ from layerline.errors import (
     DeadlineError,
     LayerlineError,
     NoCoordinatorError,
-    OverloadedError,
-    PromptTooLongError,
     typed,
     without_trace,
 )
@@ -43,6 +42,7 @@ from layerline.models.card import ModelCard
 from layerline.plan import Plan, PlanRequest
 from layerline.reports import NodeProgress, Planned, PlanReport
 from layerline.requests import Finished, GenerateRequest, Piece
+from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
 
 log = logging.getLogger(__name__)
@@ -139,22 +139,29 @@ class ModelService:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece | Finished, None]:
         """The answers to a request, piece by piece; ending the iteration cancels them on every node."""
-        engine, text, plan = self._engine, self._text, self.plan
-        assert engine is not None
-        assert text is not None
-        assert plan is not None
+        engine, text, plan = self._parts
         stopwatch = Stopwatch()
-        try:
+        with engine.counting_refusals():
             prompt = await read_prompt(request, text, context_tokens=plan.context_tokens, stop_ids=self._stop_ids)
-        except (OverloadedError, PromptTooLongError):
-            engine.count_refusal()
-            raise
         async with (
             engine.answer(prompt.sequence, forks=request.n) as answer,
             aclosing(answer_pieces(answer, prompt, text.tokens, stopwatch, engine.stages)) as pieces,
         ):
             async for piece in pieces:
                 yield piece
+
+    def score(self, request: ScoreRequest) -> AsyncGenerator[WindowScores | ScoringFinished, None]:
+        """The scores of a text, window by window; ending the iteration cancels what is under way on every node."""
+        engine, text, plan = self._parts
+        return scored(request, engine, text, context_tokens=plan.context_tokens)
+
+    @property
+    def _parts(self) -> tuple[Engine, ModelText, Plan]:
+        """What there is once it has served."""
+        assert self._engine is not None
+        assert self._text is not None
+        assert self.plan is not None
+        return self._engine, self._text, self.plan
 
     async def _live(self, tell: Tell) -> None:
         error: LayerlineError = _ending()

@@ -15,6 +15,8 @@ def does_for(plan: Plan, request: PlanRequest) -> bool:
         same_name(plan.model, request.model)
         and request.dtype in ("", plan.dtype)
         and request.weights in ("", plan.weights)
+        and request.asked_precision
+        in ("", plan.precision, "full" if plan.dtype == "float32" and not plan.precision else "")
         and request.kv_dtype in ("", plan.kv_dtype)
         and request.context_tokens <= plan.context_tokens
         and request.takes([len(stage.spec.devices) for stage in plan.stages])

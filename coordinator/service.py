@@ -14,6 +14,7 @@ from layerline.requests import GenerateRequest
 from layerline.rpc.convert import from_message, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler
 from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc, node_pb2
+from layerline.scoring import ScoreRequest
 
 
 class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
@@ -68,3 +69,12 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         async with aclosing(self._coordinator.generate(from_message(GenerateRequest, request))) as events:
             async for event in events:
                 yield to_union(event, coordinator_pb2.GenerateEvent)
+
+    @stream_handler
+    async def Score(
+        self, request: coordinator_pb2.ScoreRequest, context: Any
+    ) -> AsyncGenerator[coordinator_pb2.ScoreEvent, None]:
+        """Scores a text; the client's leaving ends it."""
+        async with aclosing(self._coordinator.score(from_message(ScoreRequest, request))) as events:
+            async for event in events:
+                yield to_union(event, coordinator_pb2.ScoreEvent)

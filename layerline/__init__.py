@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         WireError,
         WireVersionError,
     )
+    from layerline.perplexity import Perplexity
     from layerline.plan import ManualStage, PlanOptions
     from layerline.reports import (
         Announcement,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
         Timings,
         Usage,
     )
+    from layerline.scoring import ScoreOptions, ScoringFinished, WindowScores
     from layerline.stats_report import (
         DurationStats,
         LinkStats,
@@ -90,7 +92,17 @@ if TYPE_CHECKING:
     )
 
 # Light ones first: `import layerline` must not pay for gRPC, and `layerline.UsageError` neither.
-_HOMES = ("errors", "requests", "plan", "reports", "stats_report", "client", "async_client")
+_HOMES = (
+    "errors",
+    "requests",
+    "plan",
+    "reports",
+    "stats_report",
+    "scoring",
+    "perplexity",
+    "client",
+    "async_client",
+)
 
 __all__ = [
     "Announcement",
@@ -130,6 +142,7 @@ __all__ = [
     "OverloadedError",
     "PageStats",
     "PeriodStats",
+    "Perplexity",
     "Piece",
     "PipelineReport",
     "PlanDoesNotFitError",
@@ -146,6 +159,8 @@ __all__ = [
     "RequestCounts",
     "RequestError",
     "RequestStats",
+    "ScoreOptions",
+    "ScoringFinished",
     "SequenceStats",
     "StageFailedError",
     "StageReport",
@@ -156,6 +171,7 @@ __all__ = [
     "Timings",
     "Usage",
     "UsageError",
+    "WindowScores",
     "WireError",
     "WireVersionError",
     "__version__",

@@ -18,11 +18,12 @@ from layerline.endings import task_is_cancelled
 from layerline.errors import LayerlineError
 from layerline.plan import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
-from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
+from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request, score_request
 from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
 from layerline.rpc.channels import CLIENT_OPTIONS
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2_grpc
+from layerline.scoring import ScoreOptions, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
 
 Reply = TypeVar("Reply")
@@ -161,6 +162,12 @@ class AsyncClient:
     ) -> Coroutine[Any, Any, Completion] | AsyncStream[Piece, Finished]:
         """What follows raw text or token ids; no chat template is used."""
         return self._answer(generate_request(prompt, token_ids, options), stream)
+
+    def score(
+        self, text: str | None = None, *, token_ids: Iterable[int] | None = None, **options: Unpack[ScoreOptions]
+    ) -> AsyncStream[WindowScores, ScoringFinished]:
+        """The log-probabilities of the tokens of a text or of token ids, each given those before it in its window."""
+        return AsyncStream(self._connected, calls.score(score_request(text, token_ids, options)))
 
     async def describe(self) -> CoordinatorFacts:
         """Who the coordinator is, and which model it has loaded."""

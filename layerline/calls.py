@@ -1,4 +1,4 @@
-"""What both clients share: calls with their deadlines, readers of replies, connections, and what a failure means.
+"""What both clients share: calls with their deadlines, connections, and what a failure means.
 
 Knows the messages, and nothing of how a call is made: `layerline.client` makes them on a blocking channel,
 `layerline.async_client` on an event loop.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import grpc
 from google.protobuf.message import Message as WireMessage
@@ -25,12 +25,14 @@ from layerline.errors import (
     WireVersionError,
 )
 from layerline.plan import PlanRequest
+from layerline.readers import AnswerReader, PrepareReader, Reader, ScoreReader
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
 from layerline.rpc.channels import MAX_MESSAGE_BYTES
-from layerline.rpc.convert import from_message, from_union, to_message
+from layerline.rpc.convert import from_message, to_message
 from layerline.rpc.status import DETAIL_KEY, TOO_LARGE, error_from_rpc
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
+from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
 from layerline.units import format_bytes
 from layerline.version import WIRE_VERSION
@@ -46,8 +48,6 @@ HOW_TO_SHORTEN = "Shorten the prompt; no model has a context for one of that len
 Reply = TypeVar("Reply")
 Item = TypeVar("Item")
 End = TypeVar("End")
-Item_co = TypeVar("Item_co", covariant=True)
-End_co = TypeVar("End_co", covariant=True)
 Channel = TypeVar("Channel")  # grpc.Channel or grpc.aio.Channel
 
 
@@ -75,16 +75,6 @@ class UnaryCall(Generic[Reply]):
         return from_message(self.reply, message)
 
 
-class Reader(Protocol[Item_co, End_co]):
-    """Makes items of a stream's messages. `all_finished` is what it ends with, one for each answer, () before that."""
-
-    @property
-    def all_finished(self) -> tuple[End_co, ...]: ...
-
-    def read(self, message: WireMessage) -> Item_co | None:
-        """The item in `message`, None if it only ends the stream."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamCall(Generic[Item, End]):
     """One question with a stream of answers. It has no deadline: the channel's keepalive watches it."""
@@ -108,45 +98,6 @@ class StreamEnd(Generic[Item, End]):
     def all_finished(self) -> tuple[End, ...]:
         """How each answer of the stream ended, in order; empty while one has not."""
         return self._reader.all_finished
-
-
-class AnswerReader:
-    """Pieces of `answers` answers, and how each finished; they are numbered from 0."""
-
-    def __init__(self, answers: int) -> None:
-        self._answers = answers
-        self._finished: dict[int, Finished] = {}
-
-    @property
-    def all_finished(self) -> tuple[Finished, ...]:
-        """How the answers finished, by number; empty until all have."""
-        if len(self._finished) < self._answers:
-            return ()
-        return tuple(self._finished[index] for index in range(self._answers))
-
-    def read(self, message: WireMessage) -> Piece | None:
-        """The piece in `message`, None if it says how an answer finished; ProtocolError for an answer not asked for."""
-        event: Piece | Finished = from_union(Piece | Finished, message)
-        if event.index >= self._answers:
-            raise ProtocolError(f"The coordinator sent answer {event.index} of {self._answers}, numbered from 0.")
-        if isinstance(event, Piece):
-            return event
-        self._finished[event.index] = event
-        return None
-
-
-class PrepareReader:
-    """What happens while a model is made ready; the last event is also what the stream finishes with."""
-
-    def __init__(self) -> None:
-        self.all_finished: tuple[Ready, ...] = ()
-
-    def read(self, message: WireMessage) -> PrepareEvent:
-        """The event in `message`."""
-        event: PrepareEvent = from_union(PrepareEvent, message)
-        if isinstance(event, Ready):
-            self.all_finished = (event,)
-        return event
 
 
 def describe() -> UnaryCall[CoordinatorFacts]:
@@ -184,12 +135,23 @@ def prepare(request: PlanRequest) -> StreamCall[PrepareEvent, Ready]:
 
 def generate(request: GenerateRequest) -> StreamCall[Piece, Finished]:
     """Answers a request; RequestError for one that no message can hold."""
-    message = to_message(request, coordinator_pb2.GenerateRequest)
+    message = _sendable(to_message(request, coordinator_pb2.GenerateRequest), "prompt", HOW_TO_SHORTEN)
+    return StreamCall(method="Generate", message=message, reader=AnswerReader(request.n))
+
+
+def score(request: ScoreRequest) -> StreamCall[WindowScores, ScoringFinished]:
+    """Scores a text; RequestError for one that no message can hold."""
+    message = _sendable(to_message(request, coordinator_pb2.ScoreRequest), "text", "Score it in parts.")
+    return StreamCall(method="Score", message=message, reader=ScoreReader())
+
+
+def _sendable(message: WireMessage, what: str, remedy: str) -> WireMessage:
+    """`message` if it can be sent."""
     if message.ByteSize() > MAX_MESSAGE_BYTES:
         size, most = format_bytes(message.ByteSize()), format_bytes(MAX_MESSAGE_BYTES)
-        text = f"The prompt is too long to be sent: the request has {size}, and a message may have {most}."
-        raise RequestError(text, remedy=HOW_TO_SHORTEN)
-    return StreamCall(method="Generate", message=message, reader=AnswerReader(request.n))
+        text = f"The {what} is too long to be sent: the request has {size}, and a message may have {most}."
+        raise RequestError(text, remedy=remedy)
+    return message
 
 
 def completion(pieces: Iterable[Piece], all_finished: Sequence[Finished]) -> Completion:

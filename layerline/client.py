@@ -18,11 +18,13 @@ import grpc
 from layerline import calls
 from layerline.errors import LayerlineError
 from layerline.plan import PlanOptions
+from layerline.readers import Reader
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
-from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request
+from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request, score_request
 from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2_grpc
+from layerline.scoring import ScoreOptions, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
 
 Reply = TypeVar("Reply")
@@ -36,7 +38,7 @@ class Stream(calls.StreamEnd[Item, End]):
     Leaving early, by `break`, `close` or the end of a `with`, cancels the request on every node.
     """
 
-    def __init__(self, call: Any, reader: calls.Reader[Item, End], address: str) -> None:
+    def __init__(self, call: Any, reader: Reader[Item, End], address: str) -> None:
         self._call = call
         self._reader = reader
         self._address = address
@@ -138,6 +140,12 @@ class Client:
     ) -> Completion | Stream[Piece, Finished]:
         """What follows raw text or token ids, whole or as a stream; no chat template is used."""
         return self._answer(generate_request(prompt, token_ids, options), stream)
+
+    def score(
+        self, text: str | None = None, *, token_ids: Iterable[int] | None = None, **options: Unpack[ScoreOptions]
+    ) -> Stream[WindowScores, ScoringFinished]:
+        """The log-probabilities of the tokens of a text or of token ids, each given those before it in its window."""
+        return self._stream(calls.score(score_request(text, token_ids, options)))
 
     def describe(self) -> CoordinatorFacts:
         """Who the coordinator is, and which model it has loaded."""

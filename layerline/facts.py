@@ -35,11 +35,13 @@ class DeviceFacts:
     matrix_flops_per_s: float = 0.0
     memory_bytes_per_s: float = 0.0
     measured_while_busy: bool = False
+    kernels: str = ""  # the instruction set of the kernels that multiply weights as they are stored; empty: none
 
     def __post_init__(self) -> None:
         require_name(self.device, "device")
         require_one_of(self.kind, DEVICE_KINDS, "device kind")
         require_text(self.name, "device name")
+        require_text(self.kernels, "kernels")
         require(0 <= self.threads <= MAX_THREADS, f"a device has over {MAX_THREADS} threads")
         sizes = (self.total_bytes, self.free_bytes, self.budget_bytes)
         require(all(0 <= size < MOST_BYTES for size in sizes), "a device's memory is no sensible number")

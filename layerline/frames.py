@@ -93,6 +93,7 @@ class Span:
     skipped_pages: int = 0  # how many of the sequence come before `pages`
     draws: int = 0  # after how many of the last rows a token is drawn, each by itself
     sampling: Sampling | None = None  # how; set if any is drawn
+    next_ids: tuple[int, ...] = ()  # of known tokens, one after each of the last rows, that are to be scored
 
     def __post_init__(self) -> None:
         require(self.start >= 0 and 0 < self.count <= MAX_ROWS, "span out of range")
@@ -104,6 +105,8 @@ class Span:
         # What penalties count would differ from row to row.
         alike = self.sampling is None or not (self.sampling.repeats or self.sampling.counts)
         require(self.draws <= 1 or alike, "a span with a penalty draws once")
+        require(len(self.next_ids) <= self.count, "a span is scored after none, some or all of its rows")
+        require(self.draws == 0 or not self.next_ids, "a span draws or is scored")
 
     @property
     def end(self) -> int:
@@ -114,6 +117,11 @@ class Span:
     def sampled_positions(self) -> range:
         """The positions of the tokens that are drawn."""
         return range(self.end - self.draws + 1, self.end + 1)
+
+    @property
+    def scored_positions(self) -> range:
+        """The positions of the tokens that are scored."""
+        return range(self.end - len(self.next_ids) + 1, self.end + 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,6 +191,19 @@ class SampledToken:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TokenScores:
+    """The log-probabilities of neighbouring tokens of a sequence, from `position` on, each given all before it."""
+
+    sequence: int
+    position: int
+    log_probabilities: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        fair = all(-math.inf < score <= 0.0 for score in self.log_probabilities)
+        require(fair, "a log-probability is a number and at most 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StepResult:
     """What the last stage returns for a step."""
 
@@ -190,7 +211,8 @@ class StepResult:
     step: int
     sampled: tuple[SampledToken, ...] = ()
     timings: tuple[StageTiming, ...] = ()
-    failed: tuple[int, ...] = ()  # sequences of which a row is not numbers; no token is drawn for them
+    failed: tuple[int, ...] = ()  # sequences of which a row is not numbers; nothing is drawn or scored for them
+    scores: tuple[TokenScores, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

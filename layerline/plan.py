@@ -10,7 +10,8 @@ from layerline.checks import require, require_name, require_one_of
 from layerline.option import Listed, OneOf, WholeNumber, option, read_options, wrong
 
 DTYPES = ("bfloat16", "float32")  # of activations
-WEIGHTS = ("bfloat16", "float32")  # the forms that weights are held in
+WEIGHTS = ("stored", "bfloat16", "float32", "int8", "int4")  # the forms that weights are held in
+PRECISIONS = ("fast", "standard", "full")  # of products by the kernels: rows as integers of 8, 16 or 24 bits
 KV_DTYPES = ("bfloat16", "float32", "int8")
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4}
 MAX_LAYERS = 1024
@@ -35,6 +36,7 @@ class StageSpec:
     max_rows: int  # the most rows a step may have
     kv_dtype: str = ""  # what keys and values are held in; empty: as dtype
     weights: str = ""  # what weights are held in; empty: as dtype
+    precision: str = ""  # of the kernels; empty: computed by torch
     proportions: tuple[int, ...] = ()  # what the devices take, in proportion to each other; empty: all the same
 
     def __post_init__(self) -> None:
@@ -43,7 +45,9 @@ class StageSpec:
         require(0 <= self.first_layer <= self.last_layer < MAX_LAYERS, "layers are not a range")
         require_one_of(self.dtype, DTYPES, "dtype")
         require_one_of(self.kv_dtype, ("", *KV_DTYPES), "kv_dtype")
-        _require_weights(self.weights, self.dtype)
+        require_one_of(self.weights, ("", *WEIGHTS), "weights")
+        require_one_of(self.precision, ("", *PRECISIONS), "precision")
+        require(bool(self.precision) or self.weights in ("", self.dtype), "torch holds weights as it computes")
         require(0 < len(self.devices) <= MAX_DEVICES, f"a stage needs 1 to {MAX_DEVICES} devices")
         require(len(set(self.devices)) == len(self.devices), "a stage names a device twice")
         require(len(self.proportions) in (0, len(self.devices)), "a stage needs a proportion for each device, or none")
@@ -96,10 +100,10 @@ class _ManualStageTaken:
 class PlanRequest:
     """What a user asks of the planner. `context_tokens` 0 lets it choose; empty `layers` likewise.
 
-    Of `dtype` (activations), `weights` and `kv_dtype` an empty one is "as it is": any will do where the model is in
-    service, and `resolved` says what it is where it is not. `tensor_parallel` is how many devices of its node a stage
-    is to span, 0 for the planner's choice; nodes with fewer give what they have, where the others do not hold the
-    model.
+    Of `dtype` (activations), `weights`, `precision` and `kv_dtype` an empty one is "as it is": any will do where the
+    model is in service, and `resolved` says what it is where it is not. `tensor_parallel` is how many devices of its
+    node a stage is to span, 0 for the planner's choice; nodes with fewer give what they have, where the others do not
+    hold the model.
     """
 
     model: str
@@ -118,20 +122,26 @@ class PlanRequest:
     dtype: str = option(
         "",
         OneOf(DTYPES),
-        "What is computed in: 2 or 4 bytes for each number. [default: as it is where the model is in service, else "
-        "as --weights, or bfloat16]",
+        "What the numbers between layers are: 4 bytes each, or 2. [default: as it is where the model is in service, "
+        "else float32 where every node has kernels, bfloat16 where not]",
     )
     weights: str = option(
         "",
         OneOf(WEIGHTS),
-        "What weights are held in; as --dtype for now. [default: as it is where the model is in service, else "
-        "as --dtype]",
+        "What weights are held in; int8 and int4 round them as they are loaded. [default: as it is where the model is "
+        "in service, else as they are stored where every node has kernels, as --dtype where not]",
+    )
+    precision: str = option(
+        "",
+        OneOf(PRECISIONS),
+        "Bits with which the kernels multiply: fast 8, standard 16, full 24, which is float32. [default: as it is "
+        "where the model is in service, else full with --dtype float32, standard without]",
     )
     kv_dtype: str = option(
         "",
         OneOf(KV_DTYPES),
         "What keys and values are held in; int8 takes half the memory of bfloat16. [default: as it is where the model "
-        "is in service, else as --dtype]",
+        "is in service, else float32 in full precision, bfloat16 in less]",
     )
     context_tokens: int = option(
         0,
@@ -144,12 +154,27 @@ class PlanRequest:
     def __post_init__(self) -> None:
         require_name(self.model, "model name")
         read_options(self)
-        _require_weights(self.weights, self.dtype)
 
-    def resolved(self) -> PlanRequest:
-        """The same with `dtype`, `weights` and `kv_dtype` said, for a model that is to be loaded."""
+    @property
+    def asked_precision(self) -> str:
+        """The precision that is asked for; whoever asks for float32 alone means all of it."""
+        return self.precision or ("full" if self.dtype == "float32" else "")
+
+    def resolved(self, *, kernels: bool) -> PlanRequest:
+        """The same with all of them said, for a model that is to be loaded; `kernels`: where every node has them.
+
+        ValueError where there are none, and only they can do what is asked.
+        """
+        if kernels:
+            precision = self.asked_precision or "standard"
+            kv_dtype = self.kv_dtype or ("float32" if precision == "full" else "bfloat16")
+            dtype, weights = self.dtype or "float32", self.weights or "stored"
+            return replace(self, dtype=dtype, weights=weights, kv_dtype=kv_dtype, precision=precision)
         dtype = self.dtype or (self.weights if self.weights in DTYPES else DTYPES[0])
-        return replace(self, dtype=dtype, weights=self.weights or dtype, kv_dtype=self.kv_dtype or dtype)
+        require(self.weights in ("", dtype), f"weights in {self.weights} cannot be computed with in {dtype}")
+        exact = self.precision == "full" and dtype == "float32"
+        require(not self.precision or exact, f"products in {self.precision} precision are the kernels' alone")
+        return replace(self, dtype=dtype, weights=dtype, kv_dtype=self.kv_dtype or dtype, precision="")
 
     def takes(self, degrees: Collection[int]) -> bool:
         """Whether stages that span so many devices each are what `tensor_parallel` asks for."""
@@ -163,6 +188,7 @@ class PlanOptions(TypedDict, total=False):
     tensor_parallel: int
     dtype: str
     weights: str
+    precision: str
     kv_dtype: str
     context_tokens: int
 
@@ -235,6 +261,7 @@ class Plan:
     pipelines: tuple[PipelinePlan, ...]
     kv_dtype: str
     weights: str
+    precision: str = ""  # empty: computed by torch
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -246,8 +273,3 @@ class Plan:
     def stages(self) -> tuple[StagePlan, ...]:
         """The stages of all pipelines."""
         return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
-
-
-def _require_weights(weights: str, dtype: str) -> None:
-    require_one_of(weights, ("", *WEIGHTS), "weights")
-    require(not (weights and dtype) or weights == dtype, f"weights in {weights} cannot be computed with in {dtype}")

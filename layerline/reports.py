@@ -119,6 +119,7 @@ class PlanReport:
     notes: tuple[str, ...]
     kv_dtype: str
     weights: str
+    precision: str = ""  # of the kernels; empty: computed by torch
 
     @classmethod
     def of(cls, plan: Plan) -> PlanReport:
@@ -133,6 +134,7 @@ class PlanReport:
             notes=plan.notes,
             kv_dtype=plan.kv_dtype,
             weights=plan.weights,
+            precision=plan.precision,
         )
 
     @property

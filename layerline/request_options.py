@@ -17,6 +17,7 @@ from layerline.option import Text, options_of
 from layerline.plan import PlanOptions, PlanRequest
 from layerline.requests import GenerateOptions, GenerateRequest, Message
 from layerline.sampling import SamplingOptions
+from layerline.scoring import ScoreOptions, ScoreRequest
 
 GivenMessage = Message | Mapping[str, str]
 
@@ -41,6 +42,16 @@ def generate_request(prompt: str | None, token_ids: Iterable[int] | None, option
     if prompt is not None:
         return _request(options, prompt=_text(prompt, "prompt"))
     return _request(options, token_ids=token_ids)
+
+
+def score_request(text: str | None, token_ids: Iterable[int] | None, options: ScoreOptions) -> ScoreRequest:
+    """The request that has a text, or token ids, scored."""
+    if (text is None) == (token_ids is None):
+        raise UsageError("score takes exactly one of text and token_ids.")
+    _require_known(options, ScoreOptions)
+    given = {"token_ids": token_ids} if text is None else {"text": _text(text, "text")}
+    with _in_words("scored"):
+        return ScoreRequest(**cast("Any", options), **cast("Any", given))
 
 
 def plan_request(model: str, options: PlanOptions) -> PlanRequest:

@@ -52,6 +52,7 @@ def _held_stages(problem: Problem) -> list[_Held]:
         if node.state == "ready" and len(node.loaded) == 1
         for loaded in node.loaded
         if (loaded.spec.digest, loaded.spec.dtype) == (problem.card.digest, request.dtype)
+        and loaded.spec.precision == request.precision
         and (loaded.spec.held_weights, loaded.spec.held_kv_dtype) == (request.weights, request.kv_dtype)
         and _spans(loaded.spec, node, request.tensor_parallel)
         and (loaded.spec.page_tokens, loaded.spec.max_rows) == (PAGE_TOKENS, problem.footprint.max_rows)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from coordinator.planning.footprint import PAGE_TOKENS, Footprint, rows_of_a_step
-from layerline.errors import UsageError
+from layerline.errors import PlanInvalidError, UsageError
 from layerline.facts import NodeFacts
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
@@ -37,7 +37,10 @@ class Problem:
     ) -> Problem:
         """The problem with the nodes by name and id, so that equal worlds give equal plans."""
         ordered = tuple(sorted(nodes, key=lambda node: (node.name, node.node_id)))
-        return cls(card=card, request=request.resolved(), nodes=ordered, notes=tuple(notes))
+        without = [node.name for node in ordered if not _has_kernels(node)]
+        resolved = _resolved(request, without, kernels=bool(ordered) and not without)
+        notes = (*notes, *_kernel_notes(resolved, without, len(ordered)))
+        return cls(card=card, request=resolved, nodes=ordered, notes=notes)
 
     @property
     def spec(self) -> ModelSpec:
@@ -47,7 +50,9 @@ class Problem:
     @cached_property
     def footprint(self) -> Footprint:
         """The memory of the model's stages as they are to be held."""
-        sizes = ModelSizes.of(self.card, dtype=self.request.dtype, kv_dtype=self.request.kv_dtype)
+        request = self.request
+        weights = request.weights if request.precision else ""
+        sizes = ModelSizes.of(self.card, dtype=request.dtype, kv_dtype=request.kv_dtype, weights=weights)
         return Footprint(sizes, rows_of_a_step(self.spec, self.request.dtype))
 
     @cached_property
@@ -78,6 +83,30 @@ class Problem:
         while choices[-1] // 2 >= LEAST_CONTEXT_TOKENS:
             choices.append(choices[-1] // 2)
         return tuple(choices)
+
+
+def _has_kernels(node: NodeFacts) -> bool:
+    """Whether every device of a node multiplies weights as they are stored."""
+    return all(device.kernels for device in node.devices)
+
+
+def _resolved(request: PlanRequest, without: Sequence[str], *, kernels: bool) -> PlanRequest:
+    """What is asked for, with all of it said; `without` are the nodes that have no kernels."""
+    try:
+        return request.resolved(kernels=kernels)
+    except ValueError as error:
+        raise PlanInvalidError(
+            f"{error}, and not every device of {', '.join(without)} has kernels.".capitalize(),
+            remedy="Leave --weights and --precision out, or those nodes.",
+        ) from error
+
+
+def _kernel_notes(request: PlanRequest, without: Sequence[str], count: int) -> Iterator[str]:
+    """What a user should know where some nodes keep the others from holding weights as they are stored."""
+    if without and len(without) < count:
+        verb = "has" if len(without) == 1 else "have"
+        names = ", ".join(without)
+        yield f"{names} {verb} a device without kernels, so weights are held in {request.weights} everywhere."
 
 
 def _check_context(asked_tokens: int, most_tokens: int) -> None:

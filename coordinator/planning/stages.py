@@ -40,6 +40,7 @@ def stage_specs(decision: Decision) -> list[StageSpec]:
             max_rows=problem.footprint.max_rows,
             kv_dtype=problem.request.kv_dtype,
             weights=problem.request.weights,
+            precision=problem.request.precision,
         )
         for assignment in decision.assignments
     ]
@@ -70,6 +71,7 @@ def plan_of_stages(problem: Problem, context_tokens: int, stages: Sequence[Stage
         dtype=problem.request.dtype,
         kv_dtype=problem.request.kv_dtype,
         weights=problem.request.weights,
+        precision=problem.request.precision,
         layers=problem.spec.layers,
         context_tokens=context_tokens,
         pipelines=(PipelinePlan(stages=tuple(stages)),),

@@ -15,6 +15,10 @@ the last stage to draw the next one; with it the sequence is **decoding**. The d
 `complete`, is written to the sequence's log, told to the caller as a `Token`, and is the next row to send. A sequence
 thus has many chunks in flight but one decode row.
 
+A text to be **scored** is prefilled likewise, all of it anew. No token is drawn: each chunk asks the last stage for the
+log-probabilities of the tokens that come after its rows, which are told as `Scored`, and with the last of them the
+sequence has ended. What has been told is not asked for again when it is prefilled once more.
+
 A step mixes decode rows of the sequences that have waited longest and prompt chunks, decode rows first. As many
 steps are in flight as the pipeline has stages to keep busy; each takes its share of the decoding sequences, so that
 one group is computed by every stage at any time. Prompt rows are as many as the decode rows beside them can
@@ -27,7 +31,7 @@ sequence is never preempted, so it ends, and then the next oldest is the oldest:
 all of them back in the same way when a stage that held their pages is gone, and `renew` lets them go on in the next
 pipeline, whatever its capacity; one that does not fit there any more has **failed**.
 
-It has **ended** at an end-of-sequence token or a stop string ("stop"), at its most tokens ("length"), or when
+It has **ended** at an end-of-sequence token or a stop string ("stop"), at its most tokens or scores ("length"), or when
 the client left ("cancelled"); it has **failed** where a stage says that its rows are not numbers, and what was computed
 of it since is kept for nobody. Steps in flight may still write to its pages; they are given back with the last of
 those, what has been computed stays cached while there is room, and the scheduler forgets the sequence.

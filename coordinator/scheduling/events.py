@@ -21,6 +21,15 @@ class Token:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Scored:
+    """Further tokens of a sequence are scored, from `position` on: the log-probability of each, given all before it."""
+
+    sequence: int
+    position: int
+    log_probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
     """A sequence has ended; nothing more is told about it."""
 
@@ -36,4 +45,4 @@ class Failed:
     error: LayerlineError
 
 
-Event = Token | Ended | Failed
+Event = Token | Scored | Ended | Failed

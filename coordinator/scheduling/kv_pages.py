@@ -12,7 +12,8 @@ preempts the youngest sequence.
 The whole pages of a prompt are offered to the tree as the steps that compute them come back. The next page to come is
 **promised**: another sequence whose prompt goes on with it waits, because computing it twice would be no faster. So
 many answers to one prompt (forks) prefill it once, as do a hundred requests with one long preamble. The pages of an
-answer are added to the tree when the sequence ends or is preempted.
+answer are added to the tree when the sequence ends or is preempted. A sequence that is scored begins with no prefix, as
+the logits of all its rows are wanted, and adds none.
 
 Where every layer of the model has a window, a sequence **slides**: it gives back the pages behind the window, gets as
 many in front, and so never has more than `Capacity.sequence_pages`. It slides when its next rows are about to go out.
@@ -28,7 +29,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from typing import Literal
 
@@ -126,7 +126,7 @@ class KvPages:
             return "prefix to come"
         if self._refused == (sequence.id, self._changes):
             return "no room"
-        keys = self._keys(sequence.tokens)
+        keys = self._keys(sequence, len(sequence.tokens))
         match = self.tree.match(keys[: (len(sequence.tokens) - 1) // self.pool.page_tokens])
         promise = self._next_page(sequence, keys, match)
         if promise in self._promises:
@@ -235,7 +235,7 @@ class KvPages:
             return False
         cached = match.end_page * self.pool.page_tokens
         sequence.begin(self._extended(shared, pages), cached=cached, skipped_pages=match.skipped_pages)
-        self.lookup_tokens += len(sequence.tokens)
+        self.lookup_tokens += 0 if sequence.request.is_scored else len(sequence.tokens)
         self.hit_tokens += cached
         return True
 
@@ -256,7 +256,7 @@ class KvPages:
 
     def _next_page(self, sequence: Sequence, keys: list[PageKey], match: Match) -> Promise | None:
         """The page that the sequence would compute first; None if that page cannot be shared."""
-        shareable = (len(sequence.tokens) - 1) // self.pool.page_tokens
+        shareable = min(len(keys), (len(sequence.tokens) - 1) // self.pool.page_tokens)
         return (match.branch, keys[match.end_page]) if match.end_page < shareable else None
 
     def _promise_next(self, end: _TreeEnd) -> None:
@@ -274,15 +274,14 @@ class KvPages:
             end.promise = None
 
     def _add_left(self, sequence: Sequence, end: _TreeEnd) -> None:
-        whole = sequence.computed // self.pool.page_tokens
-        if whole > end.pages:
-            keys = self._keys(sequence.tokens[: whole * self.pool.page_tokens])
-            self.tree.add(keys, sequence.pages_between(0, whole))
+        keys = self._keys(sequence, sequence.computed)
+        if len(keys) > end.pages:
+            self.tree.add(keys, sequence.pages_between(0, len(keys)))
 
-    def _keys(self, tokens: Tokens[int]) -> list[PageKey]:
-        """The tokens of each whole page."""
-        size = self.pool.page_tokens
-        return [tuple(tokens[first : first + size]) for first in range(0, len(tokens) - size + 1, size)]
+    def _keys(self, sequence: Sequence, tokens: int) -> list[PageKey]:
+        """The tokens of each whole page of the first `tokens` ones; none of a sequence that is scored."""
+        size, end = self.pool.page_tokens, 0 if sequence.request.is_scored else tokens
+        return [tuple(sequence.tokens[first : first + size]) for first in range(0, end - size + 1, size)]
 
     def _first_positions(self, sequence: Sequence) -> int:
         if sequence.request.max_tokens:

@@ -11,7 +11,7 @@ from bisect import insort
 from collections import deque
 
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.events import Ended, EndReason, Event, Failed, Token
+from coordinator.scheduling.events import Ended, EndReason, Event, Failed, Scored, Token
 from coordinator.scheduling.figures import SchedulerFigures
 from coordinator.scheduling.kv_pages import KvPages
 from coordinator.scheduling.pages import PagePool
@@ -22,7 +22,7 @@ from coordinator.scheduling.sequence import Sequence, SequenceRequest, State
 from coordinator.scheduling.step import Step
 from coordinator.scheduling.steps_in_flight import StepsInFlight
 from layerline.errors import LayerlineError, OverloadedError, ProtocolError, StageFailedError
-from layerline.frames import Span, StepResult
+from layerline.frames import Span, StepResult, TokenScores
 
 
 class Scheduler:
@@ -37,7 +37,7 @@ class Scheduler:
         self._retry_estimate = RetryEstimate()
         self._sequences: dict[int, Sequence] = {}
         self._waiting: list[Sequence] = []  # by arrival
-        self._prefilling: dict[int, Sequence] = {}
+        self._prefilling: dict[int, Sequence] = {}  # those with rows to send
         self._ready: dict[int, Sequence] = {}  # decoding, with a row to send, by when it came back
         self._in_flight: deque[Step] = deque()
         self._arrivals = 0
@@ -58,7 +58,7 @@ class Scheduler:
 
     def figures(self) -> SchedulerFigures:
         """The figures at this moment."""
-        waiting, prefilling, decoding = len(self._waiting), len(self._prefilling), self._count("decoding")
+        waiting, prefilling, decoding = len(self._waiting), self._count("prefilling"), self._count("decoding")
         return SchedulerFigures(
             sequences_waiting=waiting,
             sequences_prefilling=prefilling,
@@ -124,7 +124,7 @@ class Scheduler:
         """
         if not self._in_flight:
             raise ProtocolError(f"The last stage returned step {result.step}; the step due is none.")
-        sampled = self._in_flight[0].tokens_of(result)
+        sampled, scores = self._in_flight[0].tokens_of(result), self._in_flight[0].scores_of(result)
         step = self._in_flight.popleft()
         self._learn(step, result, took_us)
         events: list[Event] = []
@@ -138,6 +138,8 @@ class Scheduler:
                 events.append(self._fail(sequence))
             elif span.sampling is not None:
                 events += self._accept(sequence, sampled[sequence.id, span.end])
+            elif span.next_ids:
+                events += self._take_scores(sequence, scores[sequence.id])
             self._settle(sequence)
         return tuple(events)
 
@@ -215,7 +217,7 @@ class Scheduler:
                 continue
             covered = min(share, self._kv_pages.covered_rows(sequence))
             chunks.append(sequence.issue(covered, self.pool.page_tokens))
-            if sequence.state == "decoding":
+            if not sequence.rows_to_issue:
                 del self._prefilling[sequence.id]
         return chunks
 
@@ -286,6 +288,16 @@ class Scheduler:
             events += self._end(sequence, "length")
         elif sequence.state == "decoding":
             self._ready[sequence.id] = sequence
+        return events
+
+    def _take_scores(self, sequence: Sequence, scores: TokenScores) -> list[Event]:
+        sequence.scored += len(scores.log_probabilities)
+        assert scores.position + len(scores.log_probabilities) == sequence.scored + 1, "steps come back in order"
+        events: list[Event] = [
+            Scored(sequence=sequence.id, position=scores.position, log_probabilities=scores.log_probabilities)
+        ]
+        if sequence.scored == len(sequence.request.next_ids):
+            events += self._end(sequence, "length")
         return events
 
     def _end_from_outside(self, sequence_id: int, reason: EndReason) -> tuple[Event, ...]:

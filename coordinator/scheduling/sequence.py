@@ -3,7 +3,7 @@
 States, and what is true in them (the package's docstring tells the whole life):
 
 waiting     no pages, no step in flight; the log is complete, so prefilling it rebuilds everything.
-prefilling  has pages for its log; not all of the log has been issued since it was admitted.
+prefilling  has pages for its log; not all of the log has been issued since it was admitted, or it is scored.
 decoding    all of the log has been issued, or all but the token that has just come back.
 preempted   is to give up its pages; no new step, and waiting again when the last one in flight is back.
 ended       the caller has been told; the pages are held until no step in flight touches them.
@@ -34,17 +34,32 @@ _STORY_LENGTH = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceRequest:
-    """A prompt to continue. `max_tokens` 0 is as many as fit; a token of `stop_ids` ends the sequence."""
+    """A prompt to continue. `max_tokens` 0 is as many as fit; a token of `stop_ids` ends the sequence.
+
+    Or a text to be scored: `next_ids` has the token after each of `token_ids`, and none is drawn.
+    """
 
     sequence: int
     token_ids: tuple[int, ...]
     max_tokens: int = 0
     sampling: Sampling = field(default_factory=Sampling)
     stop_ids: frozenset[int] = frozenset()
+    next_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.sequence >= 0, "sequence must not be negative")
         require(self.max_tokens >= 0, "max_tokens must not be negative")
+        require(len(self.next_ids) in (0, len(self.token_ids)), "a text is scored after each of its tokens")
+
+    @classmethod
+    def scoring(cls, sequence: int, token_ids: tuple[int, ...]) -> SequenceRequest:
+        """Scores all tokens but the first; the last one need not be computed."""
+        return cls(sequence=sequence, token_ids=token_ids[:-1], next_ids=token_ids[1:], max_tokens=1)
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether known tokens are scored, and none is drawn."""
+        return bool(self.next_ids)
 
     def fork(self, sequence: int, index: int) -> SequenceRequest:
         """Another answer to the same prompt, as sequence number `sequence`; answer `index` draws with seed + `index`.
@@ -66,6 +81,7 @@ class Sequence:
         self.issued = 0  # tokens of the log that have been sent since the sequence was admitted, or were cached then
         self.computed = 0  # of those, the ones whose keys and values are in their pages for certain
         self.cached = 0  # of those, the ones that need not be computed
+        self.scored = 0  # tokens whose scores have been told
         self.steps_in_flight = 0
         self.failed = False  # what was computed of it is not numbers
         self.pages: tuple[PageRun, ...] = ()
@@ -143,9 +159,12 @@ class Sequence:
             self.computed = span.start + span.count
 
     def issue(self, rows: int, page_tokens: int) -> tuple[Span, list[int]]:
-        """Issues the next `rows` tokens of the log as a span; the span that ends the log asks for a token."""
+        """Issues the next `rows` tokens of the log as a span; the span that ends the log asks for a token.
+
+        Of a sequence that is scored none does, and each asks for the scores that have not been told.
+        """
         start, end = self.issued, self.issued + rows
-        ends_log = end == len(self.tokens)
+        ends_log = end == len(self.tokens) and not self.request.is_scored
         pages = -(-end // page_tokens)
         assert 0 < rows <= self.rows_to_issue
         assert pages <= self.end_page, f"sequence {self.id} has no page for position {end - 1}"
@@ -161,6 +180,7 @@ class Sequence:
             skipped_pages=self.skipped_pages,
             draws=int(ends_log),
             sampling=self._sampling() if ends_log else None,
+            next_ids=self.request.next_ids[max(start, self.scored) : end],
         )
         return span, self.tokens[start:end]
 

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from layerline.errors import ProtocolError
-from layerline.frames import Frame, Span, StepResult, TensorBytes
+from layerline.frames import Frame, Span, StepResult, TensorBytes, TokenScores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +46,22 @@ class Step:
                 f"wanted were {sorted(wanted)}."
             )
         return sampled
+
+    def scores_of(self, result: StepResult) -> dict[int, TokenScores]:
+        """The scores of each sequence that was to be scored and has not failed; ProtocolError if they are not that."""
+        scores = {each.sequence: each for each in result.scores}
+        returned = sorted((each.sequence, each.position, len(each.log_probabilities)) for each in result.scores)
+        wanted = sorted(
+            (span.sequence, span.scored_positions.start, len(span.next_ids))
+            for span in self.spans
+            if span.next_ids and span.sequence not in result.failed
+        )
+        if returned != wanted:
+            raise ProtocolError(
+                f"The last stage returned scores of the sequences, positions and numbers {returned} in step "
+                f"{result.step}; wanted were {wanted}."
+            )
+        return scores
 
     def frame(self, epoch: int) -> Frame:
         """The frame that carries this step into stage 0: int32 token ids [rows]."""

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from coordinator.scheduling.events import Event, Failed, Token
+from coordinator.scheduling.events import Ended, Event, Failed, Token
 from coordinator.stats.distribution import Distribution
 from coordinator.stats.tally import Tally
 from layerline.stats_report import RequestCounts, RequestStats
@@ -86,7 +86,7 @@ class RequestLog:
             self._add_token(event.sequence, tally, now_s)
         elif isinstance(event, Failed):
             self._end(event.sequence, "failed", now_s)
-        else:
+        elif isinstance(event, Ended):
             self._end(event.sequence, event.reason, now_s)
 
     def fail(self, now_s: float) -> None:

@@ -10,6 +10,7 @@ from layerline.plan import DTYPE_BYTES, PipelinePlan
 from layerline.requests import StageSummary
 
 TOKEN_BYTES = 4
+SCORE_BYTES = 4
 COORDINATOR = "coordinator"
 
 
@@ -39,5 +40,6 @@ class Route:
     def link_bytes(self, rows: int, result: StepResult) -> tuple[int, ...]:
         """The bytes that a step of that many rows has on each link, from the first to the last."""
         returned = sum(TOKEN_BYTES + (len(token.logits.data) if token.logits else 0) for token in result.sampled)
+        returned += sum(SCORE_BYTES * len(scores.log_probabilities) for scores in result.scores)
         between = (rows * self.row_bytes,) * (len(self.stages) - 1)
         return (rows * TOKEN_BYTES, *between, returned)

@@ -27,6 +27,7 @@ SUMMARIES = {
     "chat": "Hold a conversation in the terminal.",
     "nodes": "List every node found.",
     "plan": "Show which node would hold which layers, and why.",
+    "perplexity": "Measure how well a model foretells a text.",
     "stats": "Show how the work goes, and what holds it up.",
     "coordinator": "Keep a model loaded and serve it.",
 }

@@ -8,12 +8,13 @@ table.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from layerline.models.held import held_storage, matrix_bytes
 from layerline.models.known_families import family_of_config
-from layerline.models.model_parts import ModelPart
+from layerline.models.model_parts import LayerPart, ModelPart
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from layerline.models.tensor_rules import ENDS, side_lengths
 from layerline.models.tensor_table import TensorEntry
@@ -22,9 +23,21 @@ from layerline.plan import DTYPE_BYTES
 LOGITS_ROWS = 64  # rows whose logits are computed at once: the output matrix is large, so the fewer times the better
 FURTHER_BYTES = 32 << 20  # of workspace, for all that is small
 
-_Tensors = tuple[
-    tuple[tuple[str, int], ...], ...
-]  # of each tensor the sides, as the rules name them, and their lengths
+VECTOR_BYTES = 4  # of a number of a vector beside matrices that are held as they are stored
+PREPARED_BYTES = 9  # of a number of a row that is prepared for a product with such matrices, at most
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor by its sides, as the rules name them, their lengths, and how it is stored."""
+
+    sides: tuple[str, ...]
+    lengths: tuple[int, ...]
+    storage: str
+
+
+_Tensors = tuple[_Tensor, ...]
+_Starts = Mapping[str, int]  # of the sides of a layer that a rank has a part of, where that begins; else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,12 +50,15 @@ class _Table:
     @classmethod
     def of(cls, card: Described) -> _Table:
         """What a card has of the tensors that such a model consists of."""
-        spec, shapes = card.spec, {entry.name: entry.shape for entry in card.tensors}
+        spec, entries = card.spec, {entry.name: entry for entry in card.tensors}
         rules_of = family_of_config(spec.family).layer_tensors
         rules = [tuple((rule.name, rule.sides) for rule in rules_of(kind)) for kind in spec.kinds]
 
-        def tensor(name: str, sides: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-            return tuple(zip(sides, shapes.get(name, (0,) * len(sides)), strict=False))
+        def tensor(name: str, sides: tuple[str, ...]) -> _Tensor:
+            entry = entries.get(name)
+            if entry is None:
+                return _Tensor(sides, (0,) * len(sides), "F32")
+            return _Tensor(sides, entry.shape, entry.storage)
 
         return cls(
             layers=tuple(
@@ -77,6 +93,7 @@ class WeightSize:
 class ModelSizes:
     """What each layer and the ends of a model, or of one rank's part of it, take in `dtype` and `kv_dtype`.
 
+    `weights` is what matrices are held as by the kernels; empty where they are held in `dtype`, as torch has them.
     `kv_bytes` is what a position takes in the pages of each layer. `output` is the matrix that makes logits, whether
     or not it is the embedding as well.
     """
@@ -85,6 +102,7 @@ class ModelSizes:
     part: ModelSpec  # what is held: the model, or the rank's part, which is again a model
     dtype: str
     kv_dtype: str
+    weights: str
     layers: tuple[WeightSize, ...]
     kv_bytes: tuple[int, ...]
     embedding: WeightSize
@@ -93,13 +111,17 @@ class ModelSizes:
     table: _Table = field(repr=False)
 
     @classmethod
-    def of(cls, card: Described, *, dtype: str, kv_dtype: str) -> ModelSizes:
+    def of(cls, card: Described, *, dtype: str, kv_dtype: str, weights: str = "") -> ModelSizes:
         """Those of the whole model."""
-        return _counted(card.spec, card.spec, _Table.of(card), dtype, kv_dtype)
+        return _counted(card.spec, card.spec, _Table.of(card), dtype, kv_dtype, weights)
 
     def of_rank(self, part: ModelPart) -> ModelSizes:
         """Those of the part that one rank has."""
-        return _counted(self.model, part.part_of(self.model), self.table, self.dtype, self.kv_dtype)
+        own, starts = (
+            part.part_of(self.model),
+            [_starts(kind, of) for kind, of in zip(part.kinds, self.model.kinds, strict=True)],
+        )
+        return _counted(self.model, own, self.table, self.dtype, self.kv_dtype, self.weights, starts)
 
     def weights_bytes(self, layers: range) -> int:
         """Bytes of the weights of a stage: its layers, and embedding and output where it has those.
@@ -131,6 +153,7 @@ class ModelSizes:
         """
         widest = max(map(_widest_numbers, self.part.kinds))
         rows = max_rows * (3 * self.part.hidden + 2 * widest) * max(4, DTYPE_BYTES[self.dtype])
+        rows += max_rows * max(self.part.hidden, widest) * PREPARED_BYTES * bool(self.weights)
         logits_bytes = min(LOGITS_ROWS, max_rows) * DTYPE_BYTES[self.dtype]
         logits = self.part.vocabulary * (logits_bytes + 4)
         if self.part.vocabulary < self.model.vocabulary:
@@ -138,16 +161,28 @@ class ModelSizes:
         return rows + has_output * logits + FURTHER_BYTES
 
 
-def _counted(model: ModelSpec, part: ModelSpec, table: _Table, dtype: str, kv_dtype: str) -> ModelSizes:
+def _counted(
+    model: ModelSpec,
+    part: ModelSpec,
+    table: _Table,
+    dtype: str,
+    kv_dtype: str,
+    weights: str,
+    starts: Sequence[_Starts] = (),
+) -> ModelSizes:
     cuts = list(zip(part.layer_kinds, table.layers, strict=True))
-    sizes = {(kind, tensors): _size(tensors, part, part.kinds[kind], dtype) for kind, tensors in set(cuts)}
-    ends = {name: _size(tensors, part, part.kinds[0], dtype) for name, tensors in table.ends}
+    sizes = {
+        (kind, tensors): _size(tensors, part, part.kinds[kind], dtype, weights, starts[kind] if starts else {})
+        for kind, tensors in set(cuts)
+    }
+    ends = {name: _size(tensors, part, part.kinds[0], dtype, weights, {}) for name, tensors in table.ends}
     kv_bytes = [_kv_bytes(kind.attention, kv_dtype) for kind in part.kinds]
     return ModelSizes(
         model=model,
         part=part,
         dtype=dtype,
         kv_dtype=kv_dtype,
+        weights=weights,
         layers=tuple(sizes[cut] for cut in cuts),
         kv_bytes=tuple(kv_bytes[kind] for kind in part.layer_kinds),
         embedding=ends["embedding"],
@@ -157,11 +192,35 @@ def _counted(model: ModelSpec, part: ModelSpec, table: _Table, dtype: str, kv_dt
     )
 
 
-def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, dtype: str) -> WeightSize:
+def _starts(part: LayerPart, layer: LayerSpec) -> _Starts:
+    return {"feed_forward": part.intermediate.start, "attended": part.heads.start * layer.attention.value_dim}
+
+
+def _size(
+    tensors: _Tensors, part: ModelSpec, layer: LayerSpec, dtype: str, weights: str, starts: _Starts
+) -> WeightSize:
     """What is held of some tensors: of each the part along its sides."""
     held = side_lengths(part, layer)
-    numbers = sum(math.prod(min(length, held[side]) for side, length in tensor) for tensor in tensors)
-    return WeightSize(numbers=numbers, held_bytes=numbers * DTYPE_BYTES[dtype])
+    parts = [
+        [
+            range(starts.get(side, 0), starts.get(side, 0) + min(length, held[side]))
+            for side, length in zip(tensor.sides, tensor.lengths, strict=False)
+        ]
+        for tensor in tensors
+    ]
+    numbers = sum(math.prod(map(len, sides)) for sides in parts)
+    if not weights:
+        return WeightSize(numbers=numbers, held_bytes=numbers * DTYPE_BYTES[dtype])
+    held_bytes = sum(_panels_bytes(tensor, sides, weights) for tensor, sides in zip(tensors, parts, strict=True))
+    return WeightSize(numbers=numbers, held_bytes=held_bytes)
+
+
+def _panels_bytes(tensor: _Tensor, sides: Sequence[range], weights: str) -> int:
+    """Bytes of a matrix as the kernels hold it, or of a vector."""
+    if len(sides) == 1:
+        return len(sides[0]) * VECTOR_BYTES
+    rows, columns = sides
+    return matrix_bytes(held_storage(tensor.storage, weights, columns), len(rows), len(columns))
 
 
 def _kv_bytes(attention: AttentionSpec, kv_dtype: str) -> int:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from layerline import facts, hold, plan, reports, requests, sampling, stats_report
+from layerline import facts, hold, plan, reports, requests, sampling, scoring, stats_report
 from layerline.errors import LayerlineError, ProtocolError
 from layerline.rpc.status import detail_from_error, error_from_detail
 from layerline.rpc.v1 import common_pb2, coordinator_pb2, node_pb2
@@ -38,6 +38,7 @@ for _module, _messages in (
     (reports, coordinator_pb2),
     (requests, coordinator_pb2),
     (sampling, common_pb2),
+    (scoring, coordinator_pb2),
     (stats_report, coordinator_pb2),
 ):
     for _name, _noun in vars(_module).items():

@@ -18,6 +18,7 @@ from layerline.frames import (
     StageTiming,
     StepResult,
     TensorBytes,
+    TokenScores,
 )
 from layerline.option import options_of
 from layerline.rpc.v1 import common_pb2, ring_pb2
@@ -96,6 +97,12 @@ def result_to_message(result: StepResult) -> ring_pb2.StepResult:
         ],
         timings=_timings_to_messages(result.timings),
         failed=result.failed,
+        scores=[
+            ring_pb2.TokenScores(
+                sequence=scores.sequence, position=scores.position, log_probabilities=scores.log_probabilities
+            )
+            for scores in result.scores
+        ],
     )
 
 
@@ -116,6 +123,14 @@ def result_from_message(message: ring_pb2.StepResult) -> StepResult:
             ),
             timings=_timings_from_messages(message.timings),
             failed=tuple(message.failed),
+            scores=tuple(
+                TokenScores(
+                    sequence=scores.sequence,
+                    position=scores.position,
+                    log_probabilities=tuple(scores.log_probabilities),
+                )
+                for scores in message.scores
+            ),
         )
     except ValueError as error:
         raise ProtocolError(f"A step result is not valid: {error}.") from error
@@ -130,6 +145,7 @@ def _span_to_message(span: Span) -> ring_pb2.Span:
         skipped_pages=span.skipped_pages,
         draws=span.draws,
         sampling=_sampling_to_message(span.sampling) if span.sampling else None,
+        next_ids=span.next_ids,
     )
 
 
@@ -142,6 +158,7 @@ def _span_from_message(message: ring_pb2.Span) -> Span:
         skipped_pages=message.skipped_pages,
         draws=message.draws,
         sampling=_sampling_from_message(message.sampling) if message.HasField("sampling") else None,
+        next_ids=tuple(message.next_ids),
     )
 
 

@@ -1,9 +1,10 @@
-"""The tokens after the rows of a step: drawn on rank 0, while each rank has the logits of its part of the vocabulary.
+"""The tokens after the rows of a step: drawn or scored on rank 0, while each rank has the logits of its part of all.
 
 Owns what is brought together for it. Where only the likeliest token counts each rank's likeliest will do; for anything
-else it is all logits of the row, which a group of one has anyway. How a token is drawn is the sampler's business.
+else it is all logits of the row, which a group of one has anyway. How a token is drawn is the sampler's business, how a
+known one is scored that of `node.step.token_scores`.
 
-Shapes: N rows, V the tokens of this rank, R ranks.
+Shapes: N rows, V the tokens of this rank, W the vocabulary, R ranks.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import torch
 from torch import Tensor
 
 from layerline.frames import SampledToken, Sampling
-from node.model.sampler import draw
-from node.model.tensors import bytes_from_tensor
 from node.ranks.group import RankGroup
+from node.step.sampled_token import WantedToken, sampled_token
+from node.step.token_scores import log_probabilities
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,17 +29,8 @@ class _Candidates:
     ids: Tensor | None = None  # of the candidates; None: they are the vocabulary
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WantedToken:
-    """A token that is wanted: of which sequence, for which position, and how."""
-
-    sequence: int
-    position: int
-    sampling: Sampling
-
-
 class TokenSampling:
-    """Draws for the ranks of `group`; this one has the logits of the tokens from `first_id` on."""
+    """Draws and scores for the ranks of `group`; this one has the logits of the tokens from `first_id` on."""
 
     def __init__(self, first_id: int, group: RankGroup) -> None:
         self._first_id = first_id
@@ -55,10 +47,22 @@ class TokenSampling:
             drawn.extend(_drawn(row, wanted) for row, wanted in zip(candidates, draws, strict=False))
         return [token for token in drawn if token is not None]
 
+    def scores(self, blocks: Iterable[tuple[Tensor, Sequence[int]]]) -> list[float]:
+        """The log-probabilities of known tokens, by blocks of (this rank's logits [N, V], the id after each row).
+
+        To be called on every rank; only rank 0 gets any. NaN after a row whose logits are not numbers.
+        """
+        scores: list[float] = []
+        for logits_NV, ids in blocks:
+            whole_NW = self._whole(logits_NV)
+            if whole_NW is not None:
+                scores += log_probabilities(whole_NW.float().numpy(), ids).tolist()
+        return scores
+
     def _candidates(self, logits_NV: Tensor, draws: Sequence[WantedToken]) -> list[_Candidates]:
         """Those of each row; none on other ranks than 0."""
         if self._group.count == 1:
-            return [_Candidates(logits=logits_V) for logits_V in logits_NV.cpu()]
+            return self._all(logits_NV)
         greedy = [row for row, wanted in enumerate(draws) if _likeliest_will_do(wanted.sampling)]
         others = [row for row, wanted in enumerate(draws) if not _likeliest_will_do(wanted.sampling)]
         candidates = self._likeliest(logits_NV[greedy]) if greedy else []
@@ -76,8 +80,15 @@ class TokenSampling:
         return [_Candidates(logits=logits_R, ids=ids_R) for logits_R, ids_R in zip(*best_2NR, strict=True)]
 
     def _all(self, logits_NV: Tensor) -> list[_Candidates]:
+        whole_NW = self._whole(logits_NV)
+        return [] if whole_NW is None else [_Candidates(logits=logits_W) for logits_W in whole_NW]
+
+    def _whole(self, logits_NV: Tensor) -> Tensor | None:
+        """All logits of the rows, on the CPU; None on other ranks than 0."""
         parts = self._group.gather(logits_NV)
-        return [] if parts is None else [_Candidates(logits=row) for row in torch.cat(parts, dim=1).cpu()]
+        if parts is None:
+            return None
+        return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)).cpu()
 
 
 def _likeliest_will_do(sampling: Sampling) -> bool:
@@ -85,10 +96,5 @@ def _likeliest_will_do(sampling: Sampling) -> bool:
 
 
 def _drawn(candidates: _Candidates, wanted: WantedToken) -> SampledToken | None:
-    logits = candidates.logits.float()
-    place = draw(logits.numpy(), wanted.sampling, wanted.position)
-    if place is None:
-        return None
-    token_id = place if candidates.ids is None else int(candidates.ids[place])
-    returned = bytes_from_tensor(logits) if wanted.sampling.return_logits else None
-    return SampledToken(sequence=wanted.sequence, position=wanted.position, token_id=token_id, logits=returned)
+    ids = None if candidates.ids is None else candidates.ids.long().numpy()
+    return sampled_token(candidates.logits.float().numpy(), wanted, ids)

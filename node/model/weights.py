@@ -1,7 +1,8 @@
-"""Loading a stage: which slices of a model's tensors each of its matrices and vectors consists of.
+"""Loading a stage: its matrices and vectors, made of slices of a model's tensors.
 
-Owns the order in which they are loaded and the threads that do it. How a matrix is made of slices is its own business
-(`node.model.linear`). Knows neither containers nor quantisation.
+Owns the order in which they are loaded and the threads that do it. Which slices they are `node.slices.layer_slices`
+knows; how a matrix is made of slices is its own business (`node.model.linear`). Knows neither containers nor
+quantisation.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from node.model.embedding import Embedding
 from node.model.feed_forward import GatedFeedForward
 from node.model.linear.forms import Linear
 from node.model.linear.load import HeldAs, load_embedding, load_linear, load_tensor, load_tied
-from node.model.linear.tensor_source import Progress, TensorSlice, TensorSource
 from node.model.norm import Norm
-from node.model.rope import Rope, pair_order
+from node.model.rope import Rope
 from node.model.self_attention import SelfAttention
-from node.model.sides import Side, Sides
+from node.slices.layer_slices import EndSlices, LayerSlices
+from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 
 LOADING_THREADS = 2
 Ends = tuple[Embedding | None, Linear | None]
@@ -97,81 +98,48 @@ class _StageLoader:
     @torch.inference_mode()
     def _ends(self) -> Ends:
         """Embedding and output matrix, as far as this stage has them; one matrix if they are tied."""
-        sides = self._sides(self._held.first_layer)
-        matrix = TensorSlice(name="embedding", rows=sides.vocabulary, columns=sides.hidden)
-        own = TensorSlice(name="output", rows=sides.vocabulary, columns=sides.hidden)
+        slices = EndSlices.of(self._model, self._held.part)
+        (matrix,) = slices.embedding
         if self._has_first and self._has_last and self._part.tied_output:
             return load_tied(self._source, matrix, self._held_as)
         embedding = load_embedding(self._source, matrix, self._held_as) if self._has_first else None
-        output = self._linear([matrix if self._part.tied_output else own]) if self._has_last else None
+        output = self._linear(slices.output) if self._has_last else None
         return embedding, output
 
     @torch.inference_mode()
     def _final_norm(self) -> Norm | None:
-        return self._norm("final_norm") if self._has_last else None
+        return self._norm(EndSlices.of(self._model, self._held.part).final_norm) if self._has_last else None
 
     @torch.inference_mode()
     def _layer(self, number: int) -> Layer:
-        sides, prefix = self._sides(number), f"layers.{number}."
-
-        def matrix(name: str, rows: Side, columns: Side) -> TensorSlice:
-            return TensorSlice(name=prefix + name, rows=rows, columns=columns)
-
-        gate, up = (matrix(name, sides.feed_forward, sides.hidden) for name in ("gate", "up"))
-        feed_forward = GatedFeedForward(
-            gate_up=self._linear([gate, up]), down=self._linear([matrix("down", sides.hidden, sides.feed_forward)])
-        )
+        slices = LayerSlices.of(self._model, self._held.part, number)
         spec = self._part.layer(number).attention
+        feed_forward = GatedFeedForward(gate_up=self._linear(slices.gate_up), down=self._linear(slices.down))
         attention = SelfAttention(
             core=LayerAttention(spec=spec),
             rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
-            qk_norm=self._qk_norm(prefix, spec, sides) if spec.qk_norm else None,
-            qkv=self._qkv(prefix, spec, sides),
-            output=self._linear([matrix("attention_output", sides.hidden, sides.attended)]),
+            qk_norm=self._qk_norm(slices, spec) if spec.qk_norm else None,
+            qkv=self._linear(slices.qkv, slices.qkv_bias),
+            output=self._linear(slices.attention_output),
         )
         return Layer(
-            attention_norm=self._norm(prefix + "attention_norm"),
+            attention_norm=self._norm(slices.attention_norm),
             attention=attention,
-            feed_forward_norm=self._norm(prefix + "ffn_norm"),
+            feed_forward_norm=self._norm(slices.feed_forward_norm),
             feed_forward=feed_forward,
         )
-
-    def _qkv(self, prefix: str, spec: AttentionSpec, sides: Sides) -> Linear:
-        """Queries, keys and values in one matrix; rows of what is rotated are in the order of pairs."""
-        order = pair_order(spec.head_dim) if spec.rope else ()
-
-        def parts(ending: str, columns: Side | None) -> list[TensorSlice]:
-            rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
-            return [
-                TensorSlice(name=prefix + name + ending, rows=side, columns=columns, head_order=head_order)
-                for name, (side, head_order) in rows.items()
-            ]
-
-        return self._linear(parts("", sides.hidden), bias=parts("_bias", None) if spec.qkv_bias else [])
 
     def _linear(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> Linear:
         return load_linear(self._source, slices, self._held_as, bias)
 
-    def _qk_norm(self, prefix: str, spec: AttentionSpec, sides: Sides) -> Norm:
-        """The heads of q and k share a weight each, whose numbers have the order of a head's rows."""
-        order = pair_order(spec.head_dim) if spec.rope else ()
-        q_D, k_D = (
-            load_tensor(
-                self._source, [TensorSlice(name=prefix + name, rows=sides.head, head_order=order)], self._held_as
-            )
-            for name in ("q_norm", "k_norm")
-        )
+    def _qk_norm(self, slices: LayerSlices, spec: AttentionSpec) -> Norm:
+        """The heads of q and k share a weight each."""
+        q_D, k_D = (load_tensor(self._source, part, self._held_as) for part in (slices.q_norm, slices.k_norm))
         weights = [q_D.expand(spec.heads, -1), k_D.expand(spec.kv_heads, -1)]
         return Norm(torch.cat(weights), self._part.norm_epsilon)
 
-    def _norm(self, name: str) -> Norm:
-        hidden = self._sides(self._held.first_layer).hidden
-        return Norm(
-            load_tensor(self._source, [TensorSlice(name=name, rows=hidden)], self._held_as), self._part.norm_epsilon
-        )
-
-    def _sides(self, layer: int) -> Sides:
-        return Sides.of(self._model, self._held.part, layer)
+    def _norm(self, slices: Sequence[TensorSlice]) -> Norm:
+        return Norm(load_tensor(self._source, slices, self._held_as), self._part.norm_epsilon)
 
 
 def _ropes(part: ModelSpec, held: Held) -> dict[tuple[RopeSpec, int], Rope]:

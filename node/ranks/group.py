@@ -5,9 +5,12 @@ Shapes: T rows, I numbers in each, which may be more on one rank than on another
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor  # which takes seconds, and a rank by itself may do without
+
+DEADLINE_S = 10.0  # for every rank to take part in an operation
 
 
 class RankGroup(Protocol):

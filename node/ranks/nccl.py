@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from layerline.errors import StageFailedError
-from node.ranks.shared_memory import DEADLINE_S
+from node.ranks.group import DEADLINE_S
 
 REMEDY = "Load the stage anew; if it happens again, give the node one device with --device."
 

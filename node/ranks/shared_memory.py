@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from layerline.errors import StageFailedError
+from node.ranks.group import DEADLINE_S
 from node.ranks.rank_mapping import SLOT_BYTES, RankMapping
 
-DEADLINE_S = 10.0
 LOOKS = 3000  # before sleeping in between: a few tenths of a millisecond
 KEEPS_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import torch
-
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
 from layerline.models.card import ModelCard
 from layerline.plan import StageSpec
@@ -41,7 +39,8 @@ class Part(RankCompute, Follows, Protocol):
         """Bytes of the pages."""
 
 
-LoadPart = Callable[[ModelCard, Path, StageSpec, Progress, RankGroup], Part]
+LoadPart = Callable[[ModelCard, Path, StageSpec, Progress, RankGroup, int], Part]
+"""The last is how many threads a CPU computes with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,10 +65,9 @@ def loaded_rank(start: pipe.Start, load: LoadPart, tell: TellProgress, deadline_
     with ExitStack() as held:
         lines = tuple(held.enter_context(_line(start, index, deadline_s)) for index in range(len(start.lines)))
         group = held.enter_context(joined(start.shared, start.rank, start.spec.devices, deadline_s=deadline_s))
-        torch.set_num_threads(start.threads)
         with _in_words(start):
             card = ModelCard.from_bytes(Path(start.card_path).read_bytes())
-            part = load(card, Path(start.model_path), start.spec, _in_hundredths(tell), group)
+            part = load(card, Path(start.model_path), start.spec, _in_hundredths(tell), group, start.threads)
         yield LoadedRank(card=card, part=part, lines=lines)
 
 

@@ -21,9 +21,9 @@ from layerline.rpc.channels import make_server
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2_grpc
 from node import pipe
-from node.model.admission import check_frame
-from node.ranks.shared_memory import DEADLINE_S
-from node.stage import Stage
+from node.load_stage import load_stage
+from node.ranks.group import DEADLINE_S
+from node.step.admission import check_frame
 from node.worker.daemon_pipe import DaemonPipe
 from node.worker.follower import follow
 from node.worker.loaded_rank import LoadedRank, LoadPart, loaded_rank
@@ -39,7 +39,7 @@ NO_PORT = 0
 Tell = Callable[[pipe.FromWorker], None]  # says it to the daemon as the answer to one command
 
 
-def main(load: LoadPart = Stage.load, deadline_s: float = DEADLINE_S) -> None:
+def main(load: LoadPart = load_stage, deadline_s: float = DEADLINE_S) -> None:
     """Runs until the daemon ends the pipe or the process.
 
     `load` loads a rank's part of a stage; `deadline_s` is how long ranks wait for each other in a step.

@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from node.ranks import rank_mapping
 from node.ranks.group import Alone, RankGroup
-from node.ranks.nccl import nccl_group
-from node.ranks.shared_memory import SharedMemoryGroup
 
 
 @contextmanager
@@ -21,7 +18,12 @@ def joined(shared: int | None, rank: int, devices: Sequence[str], *, deadline_s:
     """
     if shared is None:
         yield Alone()
-    elif devices[rank].startswith("cpu"):
+        return
+    from node.ranks import rank_mapping  # noqa: PLC0415  # all of these import torch
+    from node.ranks.nccl import nccl_group  # noqa: PLC0415
+    from node.ranks.shared_memory import SharedMemoryGroup  # noqa: PLC0415
+
+    if devices[rank].startswith("cpu"):
         yield SharedMemoryGroup(rank_mapping.attach(shared, len(devices)), rank, devices, deadline_s=deadline_s)
     else:
         with nccl_group(Path(f"/proc/self/fd/{shared}"), rank, devices, deadline_s=deadline_s) as group:

@@ -19,7 +19,7 @@ STREAMS = 16
 def measure(pair: Pair, effort: Effort) -> Figures:
     """The speed of 16 streams on one node and on two, and of 32 on two."""
     asked = ((pair.one, STREAMS), (pair.two, STREAMS), (pair.two, 2 * STREAMS))
-    measures = [partial(_tokens_per_s, cluster, streams, effort) for cluster, streams in asked]
+    measures = [partial(tokens_per_s, cluster, streams, effort) for cluster, streams in asked]
     found = in_turn(measures, effort.long_repeats)
     rows = [
         Row(
@@ -39,7 +39,8 @@ def measure(pair: Pair, effort: Effort) -> Figures:
     return Figures(rows=tuple(rows), ratios=ratios)
 
 
-def _tokens_per_s(cluster: Cluster, streams: int, effort: Effort, repetition: int) -> float:
+def tokens_per_s(cluster: Cluster, streams: int, effort: Effort, repetition: int) -> float:
+    """The speed of so many streams together."""
     requests = [
         {"prompt": refrain(f"batch {streams} {repetition}", stream), "max_tokens": 2 * effort.answer_tokens}
         for stream in range(streams)

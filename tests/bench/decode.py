@@ -28,13 +28,14 @@ class Decoded:
 
 def measure(pair: Pair, effort: Effort) -> Figures:
     """The speed of one stream on one node and on two."""
-    found = in_turn([partial(_decoded, cluster, effort) for cluster in pair.clusters], effort.repeats)
+    found = in_turn([partial(decoded, cluster, effort) for cluster in pair.clusters], effort.repeats)
     speeds = [[answer.tokens_per_s for answer in answers] for answers in found]
     rows = [_row(pair, nodes, answers) for nodes, answers in enumerate(found, start=1)]
     return Figures(rows=tuple(rows), ratios={f"decode_2n_over_1n.{pair.model.key}": ratio_of(speeds[1], speeds[0])})
 
 
-def _decoded(cluster: Cluster, effort: Effort, repetition: int) -> Decoded:
+def decoded(cluster: Cluster, effort: Effort, repetition: int) -> Decoded:
+    """One answer, whose prompt is cached after the first."""
     before_s = cluster.nodes_cpu_s()
     (stream,) = cluster.ask([{"messages": MESSAGES, "max_tokens": effort.answer_tokens, "temperature": 0.0}])
     if stream.finish_reason != "length":

@@ -21,6 +21,11 @@ class Layout:
         return node if self.device == "cpu:1" else None
 
     @property
+    def threads(self) -> int:
+        """How many threads a node has, all its devices together."""
+        return sum(int(device.rpartition(":")[2]) for device in self.device.split(","))
+
+    @property
     def words(self) -> list[str]:
         """What the coordinator is told of it."""
         return ["--tensor-parallel", str(self.ranks)] if self.ranks > 1 else []

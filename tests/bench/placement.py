@@ -1,4 +1,4 @@
-"""Where a model lies on the nodes of a cluster, and what their processors may use."""
+"""Where a model lies on the nodes of a cluster, how exactly they compute, and what their processors may use."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ class Placement:
     """`first_layers` are those of the first of two nodes, 0 as the model says.
 
     `instructions` bounds what oneDNN uses (its ONEDNN_MAX_CPU_ISA), empty is all that there is: a machine with matrix
-    units can so stand for one without.
+    units can so stand for one without. `precision` is what the coordinator is told as --precision, nothing if empty.
     """
 
     first_layers: int = 0
     instructions: str = ""
+    precision: str = ""
 
     def words(self, model: BenchModel, nodes: tuple[str, ...]) -> list[str]:
         """What the coordinator is told, so that the model is placed on one or two nodes."""
+        precision = ["--precision", self.precision] if self.precision else []
         if len(nodes) == 1:
-            return []
+            return precision
         first_layers = self.first_layers or model.first_layers
-        return ["--layers", f"{nodes[0]}=0-{first_layers - 1},{nodes[1]}={first_layers}-{model.layers - 1}"]
+        layers = f"{nodes[0]}=0-{first_layers - 1},{nodes[1]}={first_layers}-{model.layers - 1}"
+        return ["--layers", layers, *precision]
 
     @property
     def environment(self) -> dict[str, str]:

@@ -26,7 +26,7 @@ def measure_long(pair: Pair, effort: Effort) -> Figures:
 
 
 def _measured(pair: Pair, prompt_tokens: int, repeats: int, *, case: str, ratio: str) -> Figures:
-    found = in_turn([partial(_tokens_per_s, cluster, prompt_tokens) for cluster in pair.clusters], repeats)
+    found = in_turn([partial(tokens_per_s, cluster, prompt_tokens) for cluster in pair.clusters], repeats)
     rows = [
         Row(
             case=case,
@@ -40,7 +40,8 @@ def _measured(pair: Pair, prompt_tokens: int, repeats: int, *, case: str, ratio:
     return Figures(rows=tuple(rows), ratios={f"{ratio}.{pair.model.key}": ratio_of(found[1], found[0])})
 
 
-def _tokens_per_s(cluster: Cluster, prompt_tokens: int, repetition: int) -> float:
+def tokens_per_s(cluster: Cluster, prompt_tokens: int, repetition: int) -> float:
+    """The speed of one prompt of so many tokens."""
     # Another prompt at each repetition, the same for both clusters: none may be remembered.
     token_ids = random_ids(f"prefill {prompt_tokens} {repetition}", prompt_tokens)
     (stream,) = cluster.ask([{"token_ids": token_ids, "max_tokens": 1, "temperature": 0.0}])

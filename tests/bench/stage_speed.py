@@ -18,6 +18,7 @@ import torch
 from layerline.frames import Frame, PageRun, Sampling, Span, TensorBytes
 from layerline.models.index import index_model
 from layerline.plan import DTYPES, KV_DTYPES, StageSpec
+from node.load_stage import load_stage
 from node.stage import Stage
 
 PAGES, PAGE_TOKENS, MAX_ROWS = 1040, 16, 512
@@ -108,7 +109,7 @@ def main(file: Path, dtype: str, kv_dtype: str | None, repeats: int) -> None:
         max_rows=MAX_ROWS,
         kv_dtype=kv_dtype or "",
     )
-    stage = Stage.load(card, file, spec, lambda done_bytes, total_bytes: None)
+    stage = load_stage(card, file, spec, lambda done_bytes, total_bytes: None)
     timer = StageTimer(stage, card.spec.vocabulary, repeats)
     timer.fill()
     for context in CONTEXTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -38,6 +39,14 @@ def put_first(pids: Iterable[int]) -> None:
             process.nice(PRIORITY)
         with contextlib.suppress(OSError):  # where sessions share the CPU, a process's own priority counts only inside
             Path(f"/proc/{process.pid}/autogroup").write_text(str(PRIORITY))
+
+
+def keep_to(pids: Iterable[int], cores: Iterable[int]) -> None:
+    """Has all threads of the processes, and what they start from now on, run on those cores alone."""
+    for process in _processes(pids):
+        for thread in process.threads():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(thread.id, cores)
 
 
 def _processes(pids: Iterable[int]) -> Iterator[psutil.Process]:

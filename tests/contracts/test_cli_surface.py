@@ -18,7 +18,7 @@ SAMPLING = (
     "--max-tokens --temperature --top-p --top-k --min-p --repetition-penalty --presence-penalty --frequency-penalty"
     " --seed --stop --system"
 )
-PLACEMENT = "--layers --tensor-parallel --dtype --weights --kv-dtype --context"
+PLACEMENT = "--layers --tensor-parallel --dtype --weights --precision --kv-dtype --context"
 FINDING = "--coordinator --node --no-mdns"
 NODE = "--name --host --port --device --memory --threads --models --no-mdns --keep-alive --config"
 
@@ -28,6 +28,7 @@ SURFACE = {
     "chat": f"--model {SAMPLING} {PLACEMENT} {FINDING}",
     "nodes": f"--json {FINDING}",
     "plan": f"ref --json {PLACEMENT} {FINDING}",
+    "perplexity": f"ref --text --json {PLACEMENT} {FINDING}",
     "stats": "--json --since-start --coordinator",
     "coordinator": f"--model --name --host --port --metrics {PLACEMENT} --node --no-mdns",
 }

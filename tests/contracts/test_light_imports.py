@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from layerline.cli.main import SUMMARIES
+
 pytestmark = pytest.mark.system
 
 HEAVY = {"torch", "numpy", "transformers"}
@@ -33,14 +35,21 @@ def test_the_package_and_its_nouns_load_no_grpc() -> None:
     assert loaded & (HEAVY | COMMAND_LINE | SERVING | {"grpc", "google"}) == set()
 
 
-@pytest.mark.parametrize("command", ["", "node", "prompt", "chat", "nodes", "plan", "stats", "coordinator"])
+@pytest.mark.parametrize("command", ["", *SUMMARIES])
 def test_help_loads_neither_grpc_nor_anything_that_serves(command: str) -> None:
     help_ = f"from layerline.cli.main import program\nprogram.run({[*command.split(), '--help']!r})"
     assert loaded_by(help_) & (HEAVY | SERVING | {"grpc", "google", "rich", "asyncio"}) == set()
 
 
 @pytest.mark.parametrize(
-    "module", ["node.daemon.daemon", "coordinator.embedded", "layerline.cli.prompt", "layerline.cli.chat"]
+    "module",
+    [
+        "node.daemon.daemon",
+        "coordinator.embedded",
+        "layerline.cli.prompt",
+        "layerline.cli.chat",
+        "layerline.cli.perplexity",
+    ],
 )
 def test_daemon_coordinator_and_command_start_without_what_only_model_files_need(module: str) -> None:
     of_files = {"torch", "transformers", "gguf", "safetensors", "tokenizers", "jinja2"}

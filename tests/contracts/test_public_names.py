@@ -16,6 +16,7 @@ AsyncClient AsyncStream Client Stream GenerateOptions PlanOptions
 Message Piece Completion Finished Usage Timings StageSummary
 CoordinatorFacts NodesReport NodeReport ModelsReport ModelReport PlanReport PipelineReport StageReport ManualStage
 PrepareEvent Announcement Planned NodeProgress Ready
+ScoreOptions WindowScores ScoringFinished Perplexity
 StatsReport PeriodStats StageStats LinkStats DurationStats SequenceStats PageStats RequestStats RequestCounts
 LayerlineError InternalError UsageError NoNodesError NoCoordinatorError DeadlineError OverloadedError
 ModelError ModelNotFoundError ModelUnreadableError ModelCorruptError ModelMismatchError ModelUnsupportedError
@@ -26,7 +27,7 @@ __version__
 """
 NAMES = PUBLIC.split()
 
-METHODS = ["chat", "close", "connect", "describe", "generate", "models", "nodes", "plan", "prepare", "stats"]
+METHODS = ["chat", "close", "connect", "describe", "generate", "models", "nodes", "plan", "prepare", "score", "stats"]
 
 
 def test_the_public_names_are_these() -> None:
@@ -63,5 +64,6 @@ def test_the_options_of_a_request_are_these() -> None:
     options = "temperature top_p top_k min_p repetition_penalty presence_penalty frequency_penalty"
     options += " model max_tokens seed stop n"
     assert list(typing.get_type_hints(layerline.GenerateOptions)) == options.split()
-    placing = "layers tensor_parallel dtype weights kv_dtype context_tokens"
+    assert list(typing.get_type_hints(layerline.ScoreOptions)) == ["model", "window_tokens"]
+    placing = "layers tensor_parallel dtype weights precision kv_dtype context_tokens"
     assert list(typing.get_type_hints(layerline.PlanOptions)) == placing.split()

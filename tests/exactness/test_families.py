@@ -17,6 +17,7 @@ from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.ranked_stages import ranked_chain
 from tests.fakes.tiny_models import (
+    BY_KERNELS,
     Rows,
     StageChain,
     StoredModel,
@@ -88,17 +89,22 @@ def assert_exact(case: Case, chain: StageChain) -> None:
     assert chain.greedy(PROMPT, 8) == case.greedy
 
 
+COMPUTED = pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
+
+
+@COMPUTED
 @pytest.mark.parametrize("stages", [pytest.param(1, marks=SLOW), 2])
-def test_stages(case: Case, stages: int) -> None:
+def test_stages(case: Case, stages: int, computed: dict[str, Any]) -> None:
     for stored in case.stored:
-        assert_exact(case, stored.chain(stages))
+        assert_exact(case, stored.chain(stages, **computed))
 
 
 @pytest.mark.more
+@COMPUTED
 @pytest.mark.parametrize("degrees", [pytest.param((2,), marks=SLOW), (3, 2)], ids=str)
-def test_ranks(case: Case, degrees: tuple[int, ...]) -> None:
+def test_ranks(case: Case, degrees: tuple[int, ...], computed: dict[str, Any]) -> None:
     for stored in case.stored:
-        with ranked_chain(stored, degrees) as chain:
+        with ranked_chain(stored, degrees, **computed) as chain:
             assert_exact(case, chain)
 
 

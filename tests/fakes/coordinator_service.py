@@ -41,6 +41,7 @@ from layerline.rpc.convert import from_message, to_message, to_union
 from layerline.rpc.status import DETAIL_KEY, detail_from_error, status_of
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2, coordinator_pb2_grpc
+from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
 from layerline.version import WIRE_VERSION, __version__
 from tests.fakes.stats_report import stats_report
@@ -68,6 +69,11 @@ TWO_ANSWERS = (
     Piece(text="Lyon", token_ids=(4,), index=1),
     replace(FINISHED, index=1, seed=43),
     *ANSWER[1:],
+)
+SCORES = (
+    WindowScores(start=1, token_ids=(5, 6, 7), log_probabilities=(-0.5, -1.5, -1.0), text_tokens=6),
+    WindowScores(start=5, token_ids=(9,), log_probabilities=(-2.0,), text_tokens=6),
+    ScoringFinished(text_tokens=6, took_s=0.25, plan=FINISHED.plan),
 )
 
 
@@ -158,7 +164,9 @@ class FakeCoordinator:
     stats: StatsReport | LayerlineError = field(default_factory=stats_report)
     preparing: Sequence[object] = PREPARING
     answers: list[Sequence[object]] = field(default_factory=lambda: [ANSWER])  # the last one repeats
+    scores: Sequence[object] = SCORES
     asked: list[GenerateRequest] = field(default_factory=list)
+    scored: list[ScoreRequest] = field(default_factory=list)
     planned: list[PlanRequest] = field(default_factory=list)
     cancelled: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
     hung: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
@@ -196,6 +204,10 @@ class _Service(coordinator_pb2_grpc.CoordinatorServicer):
     def Generate(self, request: Any, context: Any) -> Iterator[Any]:
         self._fake.asked.append(from_message(GenerateRequest, request))
         yield from self._follow(self._fake.next_answer(), coordinator_pb2.GenerateEvent, context)
+
+    def Score(self, request: Any, context: Any) -> Iterator[Any]:
+        self._fake.scored.append(from_message(ScoreRequest, request))
+        yield from self._follow(self._fake.scores, coordinator_pb2.ScoreEvent, context)
 
     def _follow(self, script: Sequence[object], kind: type[WireMessage], context: Any) -> Iterator[Any]:
         try:

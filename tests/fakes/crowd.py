@@ -23,7 +23,14 @@ class Crowd:
     """A scheduler over real stages, and chance."""
 
     def __init__(
-        self, chain: StageChain, luck: random.Random, *, pages: int, context_tokens: int, reach_tokens: int = 0
+        self,
+        chain: StageChain,
+        luck: random.Random,
+        *,
+        pages: int,
+        context_tokens: int,
+        reach_tokens: int = 0,
+        page_tokens: int = PAGE_TOKENS,
     ) -> None:
         self._luck = luck
         self._chain = chain
@@ -31,7 +38,7 @@ class Crowd:
         self.answers: dict[int, list[int]] = {}
         self.capacity = Capacity(
             pages=pages,
-            page_tokens=PAGE_TOKENS,
+            page_tokens=page_tokens,
             max_rows=luck.choice([7, 16, 40]),
             chunk_tokens=luck.choice([3, 8, 40]),
             context_tokens=context_tokens,

@@ -1,10 +1,13 @@
-"""A stage that computes nothing: it hands rows on, and the last one draws the last token of each span plus one."""
+"""A stage that computes nothing: it hands rows on, and the last one draws the last token of each span plus one.
+
+The score of a known token says what it and the one before it are.
+"""
 
 from __future__ import annotations
 
 import struct
 
-from layerline.frames import Frame, SampledToken, StepResult, TensorBytes
+from layerline.frames import Frame, SampledToken, StepResult, TensorBytes, TokenScores
 
 
 class EchoStage:
@@ -26,7 +29,7 @@ class EchoStage:
             raise RuntimeError("out of memory, says the library")
         if not self._last:
             return Frame(epoch=frame.epoch, step=frame.step, spans=frame.spans, tensor=frame.tensor)
-        tokens, sampled, failed, row = _tokens(frame.tensor), [], [], 0
+        tokens, sampled, failed, scores, row = _tokens(frame.tensor), [], [], [], 0
         for span in frame.spans:
             own, row = tokens[row : row + span.count], row + span.count
             if self._bad_token in own:
@@ -36,7 +39,19 @@ class EchoStage:
                 SampledToken(sequence=span.sequence, position=position, token_id=own[position - 1 - span.start] + 1)
                 for position in span.sampled_positions
             ]
-        return StepResult(epoch=frame.epoch, step=frame.step, sampled=tuple(sampled), failed=tuple(failed))
+            if span.next_ids:
+                known = zip(own[-len(span.next_ids) :], span.next_ids, strict=True)
+                told = tuple(echo_score(before, id_) for before, id_ in known)
+                position = span.scored_positions.start
+                scores.append(TokenScores(sequence=span.sequence, position=position, log_probabilities=told))
+        return StepResult(
+            epoch=frame.epoch, step=frame.step, sampled=tuple(sampled), failed=tuple(failed), scores=tuple(scores)
+        )
+
+
+def echo_score(before: int, token_id: int) -> float:
+    """The log-probability of `token_id` after another; a number that float32 has exactly."""
+    return -token_id - before / 1024
 
 
 def _tokens(tensor: TensorBytes) -> tuple[int, ...]:

@@ -18,10 +18,11 @@ from torch import Tensor
 from layerline.frames import Frame, StepResult
 from layerline.models.card import ModelCard
 from layerline.plan import StageSpec
+from node.load_stage import load_stage
 from node.ranks.group import RankGroup
 from node.stage import Stage
 from node.worker import program
-from node.worker.loaded_rank import Progress
+from node.worker.loaded_rank import Part, Progress
 
 STRUCK_SUM = 2  # the embedding's comes first, then two of each layer
 
@@ -29,21 +30,26 @@ STRUCK_SUM = 2  # the embedding's comes first, then two of each layer
 def main() -> None:
     rank, point, fault, deadline_s = int(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
 
-    def load(card: ModelCard, path: Path, spec: StageSpec, progress: Progress, group: RankGroup) -> Stage:
+    def load(card: ModelCard, path: Path, spec: StageSpec, progress: Progress, group: RankGroup, threads: int) -> Part:
         if group.rank == rank and point == "load":
             strike(fault)
         if group.rank == rank and point == "step":
             if group.count == 1:
-                return FaultyStage.load(card, path, spec, progress, group)
+                return FaultyStage(load_stage(card, path, spec, progress, group, threads))
             group = FaultyGroup(group, lambda: strike(fault))
-        return Stage.load(card, path, spec, progress, group)
+        return load_stage(card, path, spec, progress, group, threads)
 
-    class FaultyStage(Stage):
+    class FaultyStage:
         """A stage that does something else instead of a step."""
+
+        def __init__(self, stage: Stage) -> None:
+            self.weights_bytes, self.kv_bytes = stage.weights_bytes, stage.kv_bytes
+            self.follow = stage.follow
+            self._stage = stage
 
         def run(self, frame: Frame) -> Frame | StepResult:
             strike(fault)
-            return super().run(frame)
+            return self._stage.run(frame)
 
     program.main(load, deadline_s)
 

@@ -1,17 +1,18 @@
 """A pipeline that really keeps its pages: every row must find the tokens before it where its span says.
 
-What a slot holds depends on all tokens up to its own, as keys and values do, and so does the token that is drawn. A
-page given out too early, a prefix shared wrongly, a chunk out of order or a lost row therefore shows as an
-AssertionError or as another answer. With a window only the rows that it reaches back to are looked at.
+What a slot holds depends on all tokens up to its own, as keys and values do, and so do the token that is drawn and the
+score of a known one. A page given out too early, a prefix shared wrongly, a chunk out of order or a lost row therefore
+shows as an AssertionError or as another answer. With a window only the rows that it reaches back to are looked at.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence as Tokens
+from itertools import pairwise
 
 from coordinator.scheduling.step import Step
-from layerline.frames import PageRun, SampledToken, Span, StageTiming, StepResult
+from layerline.frames import PageRun, SampledToken, Span, StageTiming, StepResult, TokenScores
 
 VOCABULARY = 50
 EMPTY = 7  # the state before the first token
@@ -23,6 +24,19 @@ def next_token(tokens: Tokens[int]) -> int:
     for token in tokens:
         state = _after(state, token)
     return state % VOCABULARY
+
+
+def scores(tokens: Tokens[int]) -> list[float]:
+    """The scores of all tokens but the first."""
+    state, told = EMPTY, []
+    for token, following in pairwise(tokens):
+        state = _after(state, token)
+        told.append(_score(state, following))
+    return told
+
+
+def _score(state: int, token: int) -> float:
+    return -((state + token) % 4096) / 64
 
 
 def _after(state: int, token: int) -> int:
@@ -62,17 +76,20 @@ class PagedPipeline:
     def send(self, step: Step) -> None:
         """Computes a step."""
         rows = list(step.token_ids)
-        sampled = []
+        sampled, scored = [], []
         self._read_before.clear()
         for span in step.spans:
-            state = self._write(span, [rows.pop(0) for _ in range(span.count)])
+            states = self._write(span, [rows.pop(0) for _ in range(span.count)])
             if span.sampling is not None:
-                sampled.append(SampledToken(sequence=span.sequence, position=span.end, token_id=state % VOCABULARY))
+                token_id = states[-1] % VOCABULARY
+                sampled.append(SampledToken(sequence=span.sequence, position=span.end, token_id=token_id))
+            if span.next_ids:
+                scored.append(_scores_of(span, states))
         assert not rows
         for slots, first_position, state in self._read_before:
             assert self._read(slots, first_position) == state, "a row of this step is written to what another reads"
         timings = tuple(StageTiming(stage_index=stage, compute_us=100 + 10 * len(step.token_ids)) for stage in range(2))
-        result = StepResult(epoch=1, step=step.number, sampled=tuple(sampled), timings=timings)
+        result = StepResult(epoch=1, step=step.number, sampled=tuple(sampled), timings=timings, scores=tuple(scored))
         self._results.append(result)
 
     def receive(self) -> StepResult:
@@ -84,8 +101,8 @@ class PagedPipeline:
         self._slots.clear()
         self._results.clear()
 
-    def _write(self, span: Span, tokens: list[int]) -> int:
-        """Computes the rows of a span; the state after the last of them."""
+    def _write(self, span: Span, tokens: list[int]) -> list[int]:
+        """Computes the rows of a span; the state after each of them."""
         slots = self._slots_of(span.pages)
         skipped, end = span.skipped_pages * self._page_tokens, span.start + span.count
         first_read = max(0, span.start - self._reach_tokens + 1) if self._reach_tokens else 0
@@ -95,10 +112,12 @@ class PagedPipeline:
         read = slots[first_read - skipped : span.start - skipped]
         state = self._read(read, first_read)
         self._read_before.append((read, first_read, state))
+        states = []
         for position, token in enumerate(tokens, span.start):
             state = _after(state, token)
+            states.append(state)
             self._slots[slots[position - skipped]] = (position, token, state)
-        return state
+        return states
 
     def _read(self, slots: list[int], first_position: int) -> int:
         """The state after what these slots hold, which must be one row of tokens from `first_position` on."""
@@ -116,3 +135,12 @@ class PagedPipeline:
             for page in range(run.first, run.first + run.count)
             for slot in range(self._page_tokens)
         ]
+
+
+def _scores_of(span: Span, states: list[int]) -> TokenScores:
+    last = zip(states[-len(span.next_ids) :], span.next_ids, strict=True)
+    return TokenScores(
+        sequence=span.sequence,
+        position=span.scored_positions.start,
+        log_probabilities=tuple(_score(state, token) for state, token in last),
+    )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from layerline.frames import Frame, StepResult
+from node.load_stage import load_stage
 from node.ranks import rank_mapping
 from node.ranks.group import Alone, RankGroup
 from node.ranks.shared_memory import SharedMemoryGroup
@@ -82,4 +83,4 @@ def ranks_of(
     devices = tuple(f"cpu:{rank}" for rank in range(count))
     spec = model.spec(first_layer, last_layer, devices=devices, proportions=tuple(proportions), **changes)
     groups: Sequence[RankGroup] = shared_groups(count) if count > 1 else [Alone()]
-    return [Stage.load(model.card, model.path, spec, lambda done_bytes, total_bytes: None, group) for group in groups]
+    return [load_stage(model.card, model.path, spec, lambda done_bytes, total_bytes: None, group) for group in groups]

@@ -8,7 +8,7 @@ from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
-from layerline.frames import SampledToken, StepResult
+from layerline.frames import SampledToken, StepResult, TokenScores
 
 CAPACITY: dict[str, int] = {
     "pages": 64,
@@ -43,11 +43,20 @@ def issued(step: Step | None) -> list[tuple[int, int, int, bool]]:
 
 
 def result(step: Step | None, **tokens: int) -> StepResult:
-    """The step's result; `_2=7` gives token 7 to sequence 2."""
+    """The step's result; `_2=7` gives token 7 to sequence 2. Each known token that is to be scored has minus its id."""
     assert step is not None
     ends = {span.sequence: span.end for span in step.spans}
     sampled = tuple(
         SampledToken(sequence=int(name[1:]), position=ends.get(int(name[1:]), 0), token_id=token)
         for name, token in tokens.items()
     )
-    return StepResult(epoch=1, step=step.number, sampled=sampled)
+    scores = tuple(
+        TokenScores(
+            sequence=span.sequence,
+            position=span.scored_positions.start,
+            log_probabilities=tuple(-float(id_) for id_ in span.next_ids),
+        )
+        for span in step.spans
+        if span.next_ids
+    )
+    return StepResult(epoch=1, step=step.number, sampled=sampled, scores=scores)

@@ -17,6 +17,7 @@ from layerline.frames import Frame, PageRun, SampledToken, Sampling, Span, StepR
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.plan import StageSpec
+from node.load_stage import load_stage
 from node.stage import Stage
 from node.worker.stage_compute import RankCompute
 from tests.fakes.model_files import TinyModel, write_folder
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 LOGITS = Sampling(return_logits=True)
 PAGE_TOKENS = 4
+BY_KERNELS: dict[str, Any] = {
+    "precision": "full",
+    "weights": "stored",
+    "kv_dtype": "float32",
+    "page_tokens": 16,
+}  # changes of a spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +80,7 @@ class StoredModel:
     def stage(self, first_layer: int = 0, last_layer: int | None = None, **changes: Any) -> Stage:
         """Those layers, loaded."""
         spec = self.spec(first_layer, last_layer, **changes)
-        return Stage.load(self.card, self.path, spec, lambda done_bytes, total_bytes: None)
+        return load_stage(self.card, self.path, spec, lambda done_bytes, total_bytes: None)
 
     def chain(self, stages: int, **changes: Any) -> StageChain:
         """The whole model in that many stages."""
@@ -128,6 +135,7 @@ class Rows:
     sequence: int = 1
     draws: int = 1
     sampling: Sampling | None = LOGITS
+    next_ids: Sequence[int] = ()  # of known tokens to be scored; none is drawn then
 
 
 def frame_of(*rows: Rows, step: int = 1) -> Frame:
@@ -139,8 +147,9 @@ def frame_of(*rows: Rows, step: int = 1) -> Frame:
             count=len(r.token_ids),
             pages=r.pages,
             skipped_pages=r.skipped_pages,
-            draws=r.draws if r.sampling else 0,
-            sampling=r.sampling,
+            draws=r.draws if r.sampling and not r.next_ids else 0,
+            sampling=None if r.next_ids else r.sampling,
+            next_ids=tuple(r.next_ids),
         )
         for r in rows
     )

@@ -161,6 +161,7 @@ async def test_forks_answer_side_by_side_and_may_end_one_by_one() -> None:
                 if isinstance(event, Ended):
                     reasons[event.sequence] = event.reason
                     continue
+                assert isinstance(event, Token)
                 tokens.setdefault(event.sequence, []).append(event.token_id)
                 if event.sequence == second:
                     answer.finish(second)

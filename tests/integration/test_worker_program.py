@@ -25,7 +25,7 @@ from layerline.rpc.transport import Transport
 from layerline.version import WIRE_VERSION
 from node import pipe
 from node.daemon.workers.seats import rank_seats
-from node.stage import Stage
+from node.load_stage import load_stage
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.peers import peer_at
 from tests.fakes.tensor_entries import stored_of
@@ -150,7 +150,7 @@ async def token_of(address: str, epoch: int, card: ModelCard, *tokens: int) -> i
 
 async def test_the_life_of_a_worker(model: tuple[Path, ModelCard]) -> None:
     path, card = model
-    alone = Stage.load(card, path, start(path, card).spec, lambda _done, _total: None).run(frame(1, 1, 5, 6, 7))
+    alone = load_stage(card, path, start(path, card).spec, lambda _done, _total: None).run(frame(1, 1, 5, 6, 7))
     assert isinstance(alone, StepResult)
     async with worker() as child:
         await child.say(start(path, card))

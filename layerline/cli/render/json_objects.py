@@ -6,8 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from layerline.facts import NodeFacts
+from layerline.perplexity import Perplexity
 from layerline.reports import NodeReport, NodesReport, PlanReport
 from layerline.requests import Completion
+from layerline.scoring import ScoringFinished
 from layerline.stats_report import StatsReport
 
 
@@ -22,6 +24,19 @@ def completion_object(completion: Completion) -> dict[str, Any]:
         "timings": asdict(finished.timings),
         "plan": [asdict(stage) for stage in finished.plan],
         "seed": finished.seed,
+    }
+
+
+def perplexity_object(perplexity: Perplexity, finished: ScoringFinished, window_tokens: int) -> dict[str, Any]:
+    """The object of `layerline perplexity --json`."""
+    return {
+        "perplexity": perplexity.value,
+        "standard_error": perplexity.standard_error,
+        "tokens": perplexity.tokens,
+        "text_tokens": finished.text_tokens,
+        "window_tokens": window_tokens,
+        "seconds": finished.took_s,
+        "plan": [asdict(stage) for stage in finished.plan],
     }
 
 

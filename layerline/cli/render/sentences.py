@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from layerline.perplexity import Perplexity
 from layerline.reports import NodesReport, PlanReport, StageReport
 from layerline.requests import Finished
-from layerline.units import format_bytes
+from layerline.scoring import ScoringFinished
+from layerline.units import format_bytes, format_seconds
 
 
 def plan_lines(plan: PlanReport) -> list[str]:
@@ -50,6 +52,14 @@ def speed_line(finished: Finished) -> str:
     if finished.finish_reason == "length":
         parts.append("cut at the longest that was allowed")
     return ", ".join(parts)
+
+
+def perplexity_line(perplexity: Perplexity, finished: ScoringFinished, window_tokens: int) -> str:
+    """The perplexity with its standard error, the tokens it is of, and how long they took."""
+    error = perplexity.standard_error
+    value = f"perplexity {perplexity.value:.4f}" + (f" ± {error:.4f}" if error is not None else "")
+    tokens = f"{perplexity.tokens} tokens" if perplexity.tokens != 1 else "1 token"
+    return f"{value}, {tokens} in windows of {window_tokens}, {format_seconds(finished.took_s)}"
 
 
 def no_nodes_sentence(report: NodesReport) -> str:

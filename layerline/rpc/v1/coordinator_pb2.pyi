@@ -229,6 +229,7 @@ class PlanRequest(_message.Message):
     KV_DTYPE_FIELD_NUMBER: _builtins.int
     TENSOR_PARALLEL_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     dtype: _builtins.str
     """of activations; empty: as it is where a model is in service, else as weights or bfloat16"""
@@ -239,7 +240,9 @@ class PlanRequest(_message.Message):
     tensor_parallel: _builtins.int
     """devices of its node that a stage is to span; 0: chosen"""
     weights: _builtins.str
-    """"bfloat16", "float32"; empty: as it is where a model is in service, else as dtype"""
+    """"stored", "bfloat16", "float32", "int8", "int4"; empty: as it is, else chosen"""
+    precision: _builtins.str
+    """"fast", "standard", "full"; empty: as it is, else chosen"""
     @_builtins.property
     def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManualStage]: ...
     def __init__(
@@ -252,10 +255,11 @@ class PlanRequest(_message.Message):
         kv_dtype: _builtins.str = ...,
         tensor_parallel: _builtins.int = ...,
         weights: _builtins.str = ...,
+        precision: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "tensor_parallel", b"tensor_parallel", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "precision", b"precision", "tensor_parallel", b"tensor_parallel", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -351,6 +355,7 @@ class PlanReport(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     KV_DTYPE_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     digest: _builtins.str
     dtype: _builtins.str
@@ -360,6 +365,8 @@ class PlanReport(_message.Message):
     """never empty"""
     weights: _builtins.str
     """what weights are held in; never empty"""
+    precision: _builtins.str
+    """of the kernels; empty: computed by torch"""
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PipelineReport]: ...
     @_builtins.property
@@ -378,10 +385,11 @@ class PlanReport(_message.Message):
         notes: _abc.Iterable[_builtins.str] | None = ...,
         kv_dtype: _builtins.str = ...,
         weights: _builtins.str = ...,
+        precision: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "digest", b"digest", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "notes", b"notes", "pipelines", b"pipelines", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "digest", b"digest", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "notes", b"notes", "pipelines", b"pipelines", "precision", b"precision", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -742,6 +750,135 @@ class GenerateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___GenerateEvent: _TypeAlias = GenerateEvent  # noqa: Y015
+
+@_typing.final
+class ScoreRequest(_message.Message):
+    """Of text and token_ids exactly one is given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """empty: whatever is loaded"""
+    text: _builtins.str
+    """at most 4 MiB"""
+    window_tokens: _builtins.int
+    """absent: 512"""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        text: _builtins.str | None = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        window_tokens: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "_window_tokens", b"_window_tokens", "text", b"text", "window_tokens", b"window_tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_text", b"_text", "_window_tokens", b"_window_tokens", "model", b"model", "text", b"text", "token_ids", b"token_ids", "window_tokens", b"window_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__text: _TypeAlias = _typing.Literal["text"]  # noqa: Y015
+    _WhichOneofArgType__text: _TypeAlias = _typing.Literal["_text", b"_text"]  # noqa: Y015
+    _WhichOneofReturnType__window_tokens: _TypeAlias = _typing.Literal["window_tokens"]  # noqa: Y015
+    _WhichOneofArgType__window_tokens: _TypeAlias = _typing.Literal["_window_tokens", b"_window_tokens"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__text) -> _WhichOneofReturnType__text | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__window_tokens) -> _WhichOneofReturnType__window_tokens | None: ...
+
+Global___ScoreRequest: _TypeAlias = ScoreRequest  # noqa: Y015
+
+@_typing.final
+class WindowScores(_message.Message):
+    """Of the tokens of one window but its first, each given those before it there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
+    TEXT_TOKENS_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    """the place of the first of `token_ids` in the text"""
+    text_tokens: _builtins.int
+    """of the whole text"""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def log_probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        log_probabilities: _abc.Iterable[_builtins.float] | None = ...,
+        text_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_probabilities", b"log_probabilities", "start", b"start", "text_tokens", b"text_tokens", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WindowScores: _TypeAlias = WindowScores  # noqa: Y015
+
+@_typing.final
+class ScoringFinished(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_TOKENS_FIELD_NUMBER: _builtins.int
+    TOOK_S_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    text_tokens: _builtins.int
+    took_s: _builtins.float
+    @_builtins.property
+    def plan(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StageSummary]: ...
+    def __init__(
+        self,
+        *,
+        text_tokens: _builtins.int = ...,
+        took_s: _builtins.float = ...,
+        plan: _abc.Iterable[_common_pb2.StageSummary] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "text_tokens", b"text_tokens", "took_s", b"took_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoringFinished: _TypeAlias = ScoringFinished  # noqa: Y015
+
+@_typing.final
+class ScoreEvent(_message.Message):
+    """Windows come in order, and the stream ends once the text has finished."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOW_SCORES_FIELD_NUMBER: _builtins.int
+    SCORING_FINISHED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def window_scores(self) -> Global___WindowScores: ...
+    @_builtins.property
+    def scoring_finished(self) -> Global___ScoringFinished: ...
+    def __init__(
+        self,
+        *,
+        window_scores: Global___WindowScores | None = ...,
+        scoring_finished: Global___ScoringFinished | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "scoring_finished", b"scoring_finished", "window_scores", b"window_scores"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "scoring_finished", b"scoring_finished", "window_scores", b"window_scores"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["window_scores", "scoring_finished"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___ScoreEvent: _TypeAlias = ScoreEvent  # noqa: Y015
 
 @_typing.final
 class StatsRequest(_message.Message):

@@ -40,6 +40,8 @@ class CoordinatorStub:
     """Plans and loads the model if it is not loaded; progress until `ready`."""
     Generate: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.GenerateRequest, _coordinator_pb2.GenerateEvent]
     """One request. Ending the call cancels it on every node."""
+    Score: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.ScoreRequest, _coordinator_pb2.ScoreEvent]
+    """The log-probabilities of a text's tokens. Ending the call cancels it on every node."""
     Stats: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.StatsRequest, _coordinator_pb2.StatsReport]
     """How the work of the model in service goes; refused while there is none."""
 
@@ -54,6 +56,8 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """Plans and loads the model if it is not loaded; progress until `ready`."""
     Generate: _aio.UnaryStreamMultiCallable[_coordinator_pb2.GenerateRequest, _coordinator_pb2.GenerateEvent]  # type: ignore[assignment]
     """One request. Ending the call cancels it on every node."""
+    Score: _aio.UnaryStreamMultiCallable[_coordinator_pb2.ScoreRequest, _coordinator_pb2.ScoreEvent]  # type: ignore[assignment]
+    """The log-probabilities of a text's tokens. Ending the call cancels it on every node."""
     Stats: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.StatsRequest, _coordinator_pb2.StatsReport]  # type: ignore[assignment]
     """How the work of the model in service goes; refused while there is none."""
 
@@ -101,6 +105,14 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_coordinator_pb2.GenerateEvent], _abc.AsyncIterator[_coordinator_pb2.GenerateEvent]]:
         """One request. Ending the call cancels it on every node."""
+
+    @_abc_1.abstractmethod
+    def Score(
+        self,
+        request: _coordinator_pb2.ScoreRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_coordinator_pb2.ScoreEvent], _abc.AsyncIterator[_coordinator_pb2.ScoreEvent]]:
+        """The log-probabilities of a text's tokens. Ending the call cancels it on every node."""
 
     @_abc_1.abstractmethod
     def Stats(

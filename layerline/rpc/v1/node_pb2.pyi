@@ -52,6 +52,7 @@ class DeviceFacts(_message.Message):
     MATRIX_FLOPS_PER_S_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_PER_S_FIELD_NUMBER: _builtins.int
     MEASURED_WHILE_BUSY_FIELD_NUMBER: _builtins.int
+    KERNELS_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     """"cpu", "cuda:0", "mps" """
     kind: _builtins.str
@@ -69,6 +70,8 @@ class DeviceFacts(_message.Message):
     """0 until measured"""
     measured_while_busy: _builtins.bool
     """other programs ran meanwhile: the speeds may be too low"""
+    kernels: _builtins.str
+    """the instruction set of kernels that multiply weights as stored; empty: none"""
     def __init__(
         self,
         *,
@@ -82,10 +85,11 @@ class DeviceFacts(_message.Message):
         matrix_flops_per_s: _builtins.float = ...,
         memory_bytes_per_s: _builtins.float = ...,
         measured_while_busy: _builtins.bool = ...,
+        kernels: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "device", b"device", "free_bytes", b"free_bytes", "kind", b"kind", "matrix_flops_per_s", b"matrix_flops_per_s", "measured_while_busy", b"measured_while_busy", "memory_bytes_per_s", b"memory_bytes_per_s", "name", b"name", "threads", b"threads", "total_bytes", b"total_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "device", b"device", "free_bytes", b"free_bytes", "kernels", b"kernels", "kind", b"kind", "matrix_flops_per_s", b"matrix_flops_per_s", "measured_while_busy", b"measured_while_busy", "memory_bytes_per_s", b"memory_bytes_per_s", "name", b"name", "threads", b"threads", "total_bytes", b"total_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -321,6 +325,7 @@ class StageSpec(_message.Message):
     KV_DTYPE_FIELD_NUMBER: _builtins.int
     PROPORTIONS_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     digest: _builtins.str
     first_layer: _builtins.int
@@ -334,7 +339,9 @@ class StageSpec(_message.Message):
     kv_dtype: _builtins.str
     """"bfloat16", "float32", "int8"; empty: as dtype"""
     weights: _builtins.str
-    """what weights are held in: "bfloat16", "float32"; empty: as dtype"""
+    """"stored", "bfloat16", "float32", "int8", "int4"; empty: as dtype"""
+    precision: _builtins.str
+    """of the kernels: "fast", "standard", "full"; empty: computed by torch"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -356,10 +363,11 @@ class StageSpec(_message.Message):
         kv_dtype: _builtins.str = ...,
         proportions: _abc.Iterable[_builtins.int] | None = ...,
         weights: _builtins.str = ...,
+        precision: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "proportions", b"proportions", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "precision", b"precision", "proportions", b"proportions", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -158,6 +158,7 @@ class Span(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     SKIPPED_PAGES_FIELD_NUMBER: _builtins.int
     DRAWS_FIELD_NUMBER: _builtins.int
+    NEXT_IDS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     start: _builtins.int
     """position of the first row"""
@@ -174,6 +175,10 @@ class Span(_message.Message):
     def sampling(self) -> Global___Sampling:
         """present if `draws` is not 0"""
 
+    @_builtins.property
+    def next_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the tokens after the last so many rows, to be scored; none if any is drawn"""
+
     def __init__(
         self,
         *,
@@ -184,10 +189,11 @@ class Span(_message.Message):
         sampling: Global___Sampling | None = ...,
         skipped_pages: _builtins.int = ...,
         draws: _builtins.int = ...,
+        next_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "draws", b"draws", "pages", b"pages", "sampling", b"sampling", "sequence", b"sequence", "skipped_pages", b"skipped_pages", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "draws", b"draws", "next_ids", b"next_ids", "pages", b"pages", "sampling", b"sampling", "sequence", b"sequence", "skipped_pages", b"skipped_pages", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -320,6 +326,35 @@ class SampledToken(_message.Message):
 Global___SampledToken: _TypeAlias = SampledToken  # noqa: Y015
 
 @_typing.final
+class TokenScores(_message.Message):
+    """The log-probabilities of neighbouring tokens of one sequence, each given all before it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    position: _builtins.int
+    """of the first of them"""
+    @_builtins.property
+    def log_probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        position: _builtins.int = ...,
+        log_probabilities: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_probabilities", b"log_probabilities", "position", b"position", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenScores: _TypeAlias = TokenScores  # noqa: Y015
+
+@_typing.final
 class StepResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -328,6 +363,7 @@ class StepResult(_message.Message):
     SAMPLED_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     step: _builtins.int
     @_builtins.property
@@ -336,8 +372,10 @@ class StepResult(_message.Message):
     def timings(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageTiming]: ...
     @_builtins.property
     def failed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """sequences of which a row is not numbers; no token is drawn for them"""
+        """sequences of which a row is not numbers; nothing is drawn or scored for them"""
 
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenScores]: ...
     def __init__(
         self,
         *,
@@ -346,10 +384,11 @@ class StepResult(_message.Message):
         sampled: _abc.Iterable[Global___SampledToken] | None = ...,
         timings: _abc.Iterable[Global___StageTiming] | None = ...,
         failed: _abc.Iterable[_builtins.int] | None = ...,
+        scores: _abc.Iterable[Global___TokenScores] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "failed", b"failed", "sampled", b"sampled", "step", b"step", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "failed", b"failed", "sampled", b"sampled", "scores", b"scores", "step", b"step", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

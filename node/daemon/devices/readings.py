@@ -89,10 +89,12 @@ def device_facts(
     threads: Mapping[str, int],
     speeds: Mapping[str, Speed],
     own_bytes: Mapping[str, int],
+    kernels: str = "",
 ) -> tuple[DeviceFacts, ...]:
     """The facts of every device; `memory_bytes` is what models may take on all of them together, if given.
 
-    `own_bytes` is what this node's own stage takes on each, which counts as free.
+    `own_bytes` is what this node's own stage takes on each, which counts as free; `kernels` the instruction set of the
+    CPU's kernels, if there are any.
     """
     total_bytes = sum(reading.total_bytes for reading in readings)
     facts = []
@@ -115,6 +117,7 @@ def device_facts(
                 matrix_flops_per_s=speed.matrix_flops_per_s,
                 memory_bytes_per_s=speed.memory_bytes_per_s,
                 measured_while_busy=speed.busy,
+                kernels=kernels if reading.kind == "cpu" else "",
             )
         )
     return tuple(facts)

@@ -15,6 +15,8 @@ from layerline.hosting.child import LastWords, child, compute_environment, pytho
 from node.daemon.devices.cores import usable_cores
 from node.daemon.devices.measurements import MeasuredFile, UnmeasuredError, measured_again, measured_once
 from node.daemon.devices.readings import DeviceReading, Speed
+from node.kernels.library import kernels_here
+from node.kernels.structures import VERSION as KERNELS_VERSION
 
 MEASURE_DEADLINE_S = 120.0  # for one device; a cold start of torch may take half of it
 MAX_ANSWER_BYTES = 1 << 12
@@ -85,8 +87,10 @@ def speed_from_json(value: object) -> Speed:
 
 
 def speed_key(reading: DeviceReading, threads: int) -> str:
-    """What a measurement holds for: the device, the threads and cores it ran on, and the version of torch."""
-    torch = importlib.metadata.version("torch")
+    """What a measurement holds for: the device, the threads and cores it ran on, and what computed."""
+    by = f"torch {importlib.metadata.version('torch')}"
     if reading.kind != "cpu":
-        return f"{reading.kind} {reading.name}, torch {torch}"
-    return f"cpu {reading.name}, {threads} threads on {usable_cores()} cores, torch {torch}"
+        return f"{reading.kind} {reading.name}, {by}"
+    if kernels := kernels_here():
+        by = f"kernels {KERNELS_VERSION} {kernels}"
+    return f"cpu {reading.name}, {threads} threads on {usable_cores()} cores, {by}"

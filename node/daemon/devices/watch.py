@@ -12,6 +12,7 @@ from node.daemon.devices.cores import usable_cores
 from node.daemon.devices.readings import DeviceReading, Speed, device_facts, shared_out
 from node.daemon.devices.speeds import MeasureDevice, measure_in_child, measured_speeds
 from node.daemon.devices.system import SystemDevices
+from node.kernels.library import kernels_here
 
 FIRST_PAUSE_S = 60.0  # before what was measured on a busy machine is measured again
 LONGEST_PAUSE_S = 3600.0
@@ -87,4 +88,5 @@ class DeviceWatch:
             threads=self.threads,
             speeds=self.speeds,
             own_bytes=own_bytes,
+            kernels=kernels_here(),
         )

@@ -3,7 +3,6 @@
 `load_linear` takes the slices of stored tensors that a matrix consists of, such as the rows of q, k and v that a rank
 has, and makes of them the fastest form there is for what they are to be held as:
 
-    tensor_source   a slice of a stored tensor, and where slices are read from
     forms           the forms, each a `Linear`
-    loading         from slices to a form; matrices that are multiplied and looked up as well
+    load            from slices to a form; matrices that are multiplied and looked up as well
 """

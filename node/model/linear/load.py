@@ -16,7 +16,7 @@ from torch import Tensor
 
 from node.model.embedding import Embedding, PlainEmbedding
 from node.model.linear.forms import Linear, owned_linear, shared_linear
-from node.model.linear.tensor_source import TensorSlice, TensorSource
+from node.slices.tensor_source import TensorSlice, TensorSource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

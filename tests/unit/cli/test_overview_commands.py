@@ -35,7 +35,7 @@ def test_nodes_are_a_table_with_the_reason_for_each_that_cannot_be_used(address:
     assert result.exit_code == 0
     head, _, attic, shed, *rest = [line.rstrip() for line in result.stdout.splitlines()]
     assert head.split() == ["NAME", "ID", "ADDRESSES", "DEVICES", "VERSION", "STATE"]
-    assert "cpu: A CPU, 4 threads, 6.0 GiB of 16.0 GiB, 0.25 TFLOP/s, 21 GB/s" in attic
+    assert "cpu: A CPU, 4 threads, no kernels, 6.0 GiB of 16.0 GiB, 0.25 TFLOP/s, 21 GB/s" in attic
     assert attic.split()[:3] == ["attic", "id-attic", "10.0.0.5:7355"]
     assert shed.startswith("[red]shed")
     assert shed.endswith("cannot be used: it answers at none of its addresses")

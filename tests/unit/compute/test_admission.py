@@ -10,7 +10,7 @@ import pytest
 from layerline.errors import ProtocolError
 from layerline.frames import Frame, PageRun, Sampling, TensorBytes
 from layerline.plan import StageSpec
-from node.model.admission import check_frame
+from node.step.admission import check_frame
 from tests.fakes.specs import decoder_spec, windowed
 from tests.fakes.tiny_models import Rows, frame_of, pages_of
 
@@ -132,6 +132,14 @@ def test_a_flat_tensor_of_another_shape_is_refused() -> None:
     tensor = TensorBytes(dtype="int32", shape=(2, 1), data=np.zeros(2, np.int32).tobytes())
     with pytest.raises(ProtocolError, match=r"brings shape \(2, 1\)"):
         check_frame(dataclasses.replace(frame_of(rows(2)), tensor=tensor), FIRST, MODEL)
+
+
+def test_ids_to_be_scored_are_checked_where_they_are_used() -> None:
+    frame = frame_of(Rows(token_ids=[1, 2], pages=TWO_PAGES, next_ids=[2, 100]))
+    check_frame(frame, FIRST, MODEL)
+    with pytest.raises(ProtocolError, match="scores token ids outside 0 to 99 for sequence 1"):
+        check_frame(activations(frame), LAST, MODEL)
+    check_frame(activations(frame_of(Rows(token_ids=[1, 2], pages=TWO_PAGES, next_ids=[2, 99]))), LAST, MODEL)
 
 
 @pytest.mark.parametrize("token_id", [-1, 100])

@@ -31,14 +31,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> StoredModel:
 
 
 def check(chain: StageChain) -> None:
-    """Three sequences: sound, with the bad token, and a chunk with it after which no token is wanted."""
+    """Sound sequences, drawn from and scored, and others with the bad token, of which one wants no token."""
     sound = Rows(token_ids=[3, 4, 5], pages=pages_of([0]), sequence=1, sampling=Sampling())
     bad = Rows(token_ids=[3, BAD, 5], pages=pages_of([1]), sequence=2, sampling=Sampling())
     chunk = Rows(token_ids=[3, 4, BAD], pages=pages_of([2]), sequence=3, sampling=None)
+    scored = Rows(token_ids=[3, 4, 5], pages=pages_of([3]), sequence=4, next_ids=[4, 5, 6])
+    bad_scored = Rows(token_ids=[3, BAD, 5], pages=pages_of([4]), sequence=5, next_ids=[6])
     alone = chain.result(sound)
-    result = chain.result(bad, sound, chunk)
-    assert result.failed == (2, 3)
+    result = chain.result(bad, sound, chunk, scored, bad_scored)
+    assert result.failed == (2, 3, 5)
     assert result.sampled == alone.sampled
+    assert [scores.sequence for scores in result.scores] == [4]
     assert chain.result(sound).failed == ()
 
 
@@ -63,5 +66,6 @@ def test_logits_alone_that_are_not_numbers_fail_what_is_drawn_from_them(tmp_path
     chain = StoredModel.written(tmp_path, NoAnswer(tied_output=False)).chain(1)
     asked = Rows(token_ids=[3, 4], pages=pages_of([0]), sequence=1, sampling=Sampling(temperature=1.0))
     silent = Rows(token_ids=[3, 4], pages=pages_of([1]), sequence=2, sampling=None)
-    result = chain.result(asked, silent)
-    assert (result.failed, result.sampled) == ((1,), ())
+    scored = Rows(token_ids=[3, 4], pages=pages_of([2]), sequence=3, next_ids=[4, 5])
+    result = chain.result(asked, silent, scored)
+    assert (result.failed, result.sampled, result.scores) == ((1, 3), (), ())

@@ -17,7 +17,7 @@ from node.model.linear.forms import (
     shared_linear,
 )
 from node.model.norm import Norm
-from node.model.rope import pair_order
+from node.slices.rope_frequencies import pair_order
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

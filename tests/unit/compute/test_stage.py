@@ -19,8 +19,8 @@ from layerline.errors import (
 )
 from layerline.models.sizes import ModelSizes
 from layerline.models.tensor_table import TensorEntry
+from node.load_stage import load_stage
 from node.model.tensors import bytes_from_tensor, tensor_from_bytes
-from node.stage import Stage
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tensor_entries import falsified, shortened
 from tests.fakes.tiny_models import Rows, StoredModel, frame_of
@@ -51,7 +51,7 @@ def test_progress_counts_the_bytes_that_are_held(
 ) -> None:
     seen: list[tuple[int, int]] = []
     spec = stored.spec(first_layer, last_layer, dtype=dtype)
-    stage = Stage.load(stored.card, stored.path, spec, lambda done, total: seen.append((done, total)))
+    stage = load_stage(stored.card, stored.path, spec, lambda done, total: seen.append((done, total)))
     sizes, layers = ModelSizes.of(stored.card, dtype=dtype, kv_dtype=dtype), range(first_layer, last_layer + 1)
     expected = sizes.weights_bytes(layers)
     assert stage.weights_bytes == expected

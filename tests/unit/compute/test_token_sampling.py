@@ -1,4 +1,4 @@
-"""Tokens drawn from logits that lie in parts on several ranks are those drawn from the whole."""
+"""Tokens drawn from logits that lie in parts on several ranks, and their scores, are those of the whole."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from layerline.frames import SampledToken, Sampling
-from node.model.token_sampling import TokenSampling, WantedToken
+from node.model.token_sampling import TokenSampling
 from node.ranks.group import Alone
+from node.step.sampled_token import WantedToken
 from tests.fakes.ranked_stages import shared_groups, together
 
 CUTS = (0, 5, 6, 20)  # of a vocabulary of 20 on three ranks
@@ -68,4 +69,23 @@ def test_after_a_logit_that_is_no_number_on_any_rank_nothing_is_drawn(value: flo
     logits_NW[1, place] = value
     first, *others = drawn_in_parts(logits_NW, draws_of([way] * 4))
     assert [token.sequence for token in first] == [0, 2, 3]
+    assert others == [[], []]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_known_tokens_are_scored_as_by_the_whole(dtype: torch.dtype) -> None:
+    logits_NW = torch.randn(5, CUTS[-1], generator=torch.Generator().manual_seed(1)).to(dtype)
+    logits_NW[3, 7] = float("nan")
+    ids = [0, 4, 5, 19, 6]
+    drawings = [TokenSampling(first, group) for first, group in zip(CUTS, shared_groups(3), strict=False)]
+
+    def work(rank: int) -> list[float]:
+        part_NV = logits_NW[:, CUTS[rank] : CUTS[rank + 1]]
+        return drawings[rank].scores((part_NV[n : n + 2], ids[n : n + 2]) for n in range(0, len(ids), 2))
+
+    first, *others = together([functools.partial(work, rank) for rank in range(3)])
+    whole = TokenSampling(0, Alone()).scores([(logits_NW, ids)])
+    assert first == pytest.approx(whole, rel=1e-6, nan_ok=True)
+    exact = torch.log_softmax(logits_NW.double(), dim=1)[torch.arange(5), torch.tensor(ids)]
+    assert whole == pytest.approx(exact.tolist(), rel=1e-6, nan_ok=True)
     assert others == [[], []]

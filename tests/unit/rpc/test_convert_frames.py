@@ -22,6 +22,7 @@ from layerline.frames import (
     StageTiming,
     StepResult,
     TensorBytes,
+    TokenScores,
 )
 from layerline.plan import DTYPE_BYTES
 from layerline.rpc.convert_frames import (
@@ -57,10 +58,11 @@ SAMPLINGS = st.builds(
 )
 
 
-def drawing_span(count: int, draws: int, sampling: Sampling, **fields: Any) -> Span:
-    """A span that draws after some of its rows, or after none."""
+def drawing_span(count: int, draws: int, sampling: Sampling, next_ids: tuple[int, ...], **fields: Any) -> Span:
+    """A span that draws after some of its rows, or is scored there, or neither."""
     draws = min(draws, count, 1 if sampling.repeats or sampling.counts else count)
-    return Span(count=count, draws=draws, sampling=sampling if draws else None, **fields)
+    known = () if draws else next_ids[:count]
+    return Span(count=count, draws=draws, sampling=sampling if draws else None, next_ids=known, **fields)
 
 
 SPANS = st.builds(
@@ -73,7 +75,17 @@ SPANS = st.builds(
     ).map(tuple),
     draws=st.integers(0, 4),
     sampling=SAMPLINGS,
+    next_ids=st.lists(SMALL, max_size=4).map(tuple),
 )
+SCORES = st.lists(
+    st.builds(
+        TokenScores,
+        sequence=NUMBERS,
+        position=SMALL,
+        log_probabilities=st.lists(st.floats(-1000, 0, width=32), max_size=4).map(tuple),
+    ),
+    max_size=3,
+).map(tuple)
 
 
 def tensor(dtype: str, *shape: int) -> TensorBytes:
@@ -97,9 +109,13 @@ def test_a_frame_comes_back_as_it_was(told: Frame) -> None:
     assert frame_from_message(message.frame) == told
 
 
-@given(NUMBERS, NUMBERS, st.lists(st.tuples(NUMBERS, SMALL, st.booleans()), max_size=3), TIMINGS)
+@given(NUMBERS, NUMBERS, st.lists(st.tuples(NUMBERS, SMALL, st.booleans()), max_size=3), TIMINGS, SCORES)
 def test_a_result_comes_back_as_it_was(
-    epoch: int, step: int, sampled: list[tuple[int, int, bool]], timings: tuple[StageTiming, ...]
+    epoch: int,
+    step: int,
+    sampled: list[tuple[int, int, bool]],
+    timings: tuple[StageTiming, ...],
+    scores: tuple[TokenScores, ...],
 ) -> None:
     tokens = tuple(
         SampledToken(
@@ -107,7 +123,7 @@ def test_a_result_comes_back_as_it_was(
         )
         for sequence, token_id, logits in sampled
     )
-    told = StepResult(epoch=epoch, step=step, sampled=tokens, timings=timings, failed=(step, 7))
+    told = StepResult(epoch=epoch, step=step, sampled=tokens, timings=timings, failed=(step, 7), scores=scores)
     assert result_from_message(ring_pb2.StepResult.FromString(result_to_message(told).SerializeToString())) == told
 
 
@@ -159,6 +175,8 @@ def test_the_frame_that_the_bad_ones_are_made_of_is_good() -> None:
         (span(sampling=SURE), "says how"),
         (span(draws=3, sampling=SURE), "some or all of its rows"),
         (span(draws=2, sampling={"options": {"top_p": 1, "repetition_penalty": 2}}), "draws once"),
+        (span(draws=1, sampling=SURE, next_ids=[5]), "draws or is scored"),
+        (span(next_ids=[5, 6, 7]), "scored after none, some or all"),
         (span(draws=1, sampling={**SURE, "answer_ids": [5]}), "needs its count"),
         (span(draws=1, sampling={**SURE, "answer_ids": [5], "answer_counts": [0]}), "count is out of range"),
         ({"tensor": {"dtype": "int32", "shape": [2], "data": bytes(7)}}, "7 bytes"),
@@ -189,3 +207,10 @@ def test_logits_of_a_wrong_size_are_a_protocol_error() -> None:
     sampled = ring_pb2.SampledToken(sequence=1, token_id=1, logits=logits)
     with pytest.raises(ProtocolError, match="step result"):
         result_from_message(ring_pb2.StepResult(epoch=1, step=1, sampled=[sampled]))
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, 0.5])
+def test_what_is_no_log_probability_is_a_protocol_error(score: float) -> None:
+    scores = ring_pb2.TokenScores(sequence=1, position=1, log_probabilities=[-1.0, score])
+    with pytest.raises(ProtocolError, match="step result is not valid: a log-probability"):
+        result_from_message(ring_pb2.StepResult(epoch=1, step=1, scores=[scores]))

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline import facts, plan, reports, stats_report
+from layerline import facts, plan, reports, scoring, stats_report
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
 from layerline.hold import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Loaded, Place, Welcome
@@ -80,6 +80,7 @@ UNIONS: list[tuple[Any, type[Message]]] = [
     (HoldEvent, node_pb2.HoldEvent),
     (PrepareEvent, coordinator_pb2.PrepareEvent),
     (Piece | Finished, coordinator_pb2.GenerateEvent),
+    (scoring.WindowScores | scoring.ScoringFinished, coordinator_pb2.ScoreEvent),
 ]
 SPECIAL = {
     StageSpec: SPECS,
@@ -94,6 +95,13 @@ SPECIAL = {
         kv_dtype=st.sampled_from(("", *KV_DTYPES)),
         weights=st.just(""),
         tensor_parallel=st.integers(0, plan.MAX_DEVICES),
+    ),
+    scoring.WindowScores: st.builds(
+        lambda scores, start: scoring.WindowScores(
+            start=start, token_ids=tuple(range(len(scores))), log_probabilities=tuple(scores), text_tokens=start + 9
+        ),
+        st.lists(st.floats(-100, 0, width=32), max_size=4),
+        NUMBERS,
     ),
     Peer: PEERS,
     Load: st.builds(Load, command=NUMBERS, stage=st.integers(1, (1 << 64) - 1), spec=SPECS),
@@ -201,7 +209,8 @@ def test_junk_is_a_noun_or_a_protocol_error(union: Any, message_class: type[Mess
         ({"dtype": "int4"}, "int4"),
         ({"kv_dtype": "fp4"}, "kv_dtype is 'fp4'"),
         ({"weights": "q4_k"}, "weights is 'q4_k'"),
-        ({"weights": "bfloat16"}, "weights in bfloat16 cannot be computed with in float32"),
+        ({"weights": "bfloat16"}, "torch holds weights as it computes"),
+        ({"precision": "exact"}, "precision is 'exact'"),
         ({"first_layer": 2}, "range"),
         ({"model": "a\nb"}, "model name"),
         ({"pages": 0}, "pages"),

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.events import Ended, Event, Failed, Token
+from coordinator.scheduling.events import Ended, Event, Failed, Scored, Token
 from coordinator.scheduling.pages import count_pages, pages_between
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
 from layerline.errors import OverloadedError, RequestError
 from layerline.frames import Span
-from tests.fakes.paged_pipeline import PagedPipeline, answer
+from tests.fakes.paged_pipeline import PagedPipeline, answer, scores
 
 STOP_IDS = frozenset({3, 11})
 STEM = tuple(range(20, 40))  # prompts begin with a part of it, so that many share a prefix
@@ -45,6 +45,7 @@ class SchedulerWorld(RuleBasedStateMachine):
         self.requests: dict[int, SequenceRequest] = {}
         self.added_to: dict[int, Capacity] = {}
         self.answers: dict[int, list[int]] = defaultdict(list)
+        self.scores: dict[int, list[float]] = defaultdict(list)
         self.ended: dict[int, str] = {}
         self.in_flight: list[Step] = []
 
@@ -66,6 +67,10 @@ class SchedulerWorld(RuleBasedStateMachine):
         number = list(self.ended)[pick % len(self.ended)]
         prompt = (*self.requests[number].token_ids, *self.answers[number], *own)
         self._add(SequenceRequest(sequence=len(self.requests), token_ids=prompt, max_tokens=4, stop_ids=STOP_IDS))
+
+    @rule(stem=st.integers(0, len(STEM)), own=st.lists(st.integers(0, 3), min_size=2, max_size=12))
+    def score(self, stem: int, own: list[int]) -> None:
+        self._add(SequenceRequest.scoring(len(self.requests), (*STEM[:stem], *own)))
 
     def _add(self, request: SequenceRequest) -> None:
         try:
@@ -142,6 +147,9 @@ class SchedulerWorld(RuleBasedStateMachine):
         self.scheduler.lose()
         assert self.scheduler.pool.free_pages == self.capacity.pages
         for number, request in self.requests.items():
+            if request.is_scored:
+                self._check_scores(request, self.scores[number], self.ended[number])
+                continue
             self._check_answer(request, self.answers[number], self.ended[number])
 
     def _run_on(self) -> None:
@@ -158,6 +166,9 @@ class SchedulerWorld(RuleBasedStateMachine):
                 self.ended[event.sequence] = event.reason
             elif isinstance(event, Failed):
                 self.ended[event.sequence] = "failed"
+            elif isinstance(event, Scored):
+                assert event.position == len(self.scores[event.sequence]) + 1
+                self.scores[event.sequence] += event.log_probabilities
             else:
                 self._take_token(event)
 
@@ -200,6 +211,11 @@ class SchedulerWorld(RuleBasedStateMachine):
             assert tokens == whole
         else:
             assert tokens == whole[: len(tokens)]
+
+    def _check_scores(self, request: SequenceRequest, told: list[float], reason: str) -> None:
+        whole = scores((*request.token_ids, request.next_ids[-1]))
+        assert told == (whole if reason == "length" else whole[: len(told)])
+        assert not self.answers[request.sequence], "a token was drawn"
 
 
 TestSchedulerWorld = SchedulerWorld.TestCase

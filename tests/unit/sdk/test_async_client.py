@@ -17,6 +17,7 @@ from tests.fakes.coordinator_service import (
     NODES,
     PLAN,
     PREPARING,
+    SCORES,
     TWO_ANSWERS,
     FakeCoordinator,
     Hang,
@@ -65,6 +66,20 @@ async def test_several_answers_come_with_the_first(client: AsyncClient, fake: Fa
     assert [piece.index async for piece in stream] == [0, 1, 0]
     assert stream.finished == FINISHED
     assert [finished.seed for finished in stream.all_finished] == [42, 43]
+
+
+async def test_the_scores_of_a_text_come_window_by_window(client: AsyncClient, fake: FakeCoordinator) -> None:
+    windows = client.score("Once", window_tokens=4)
+    assert tuple([window async for window in windows]) == SCORES[:2]
+    assert windows.finished == SCORES[2]
+    assert fake.scored[0].window_tokens == 4
+
+
+async def test_leaving_a_text_early_cancels_it(client: AsyncClient, fake: FakeCoordinator) -> None:
+    fake.scores = (SCORES[0], Hang())
+    async with client.score("Once") as windows:
+        assert await anext(windows) == SCORES[0]
+    assert await asyncio.to_thread(fake.cancelled.get, timeout=WAIT_S) == "cancelled"
 
 
 async def test_reports_come_as_nouns(client: AsyncClient, fake: FakeCoordinator) -> None:

@@ -12,6 +12,7 @@ from layerline.requests import GenerateRequest, Message
 from layerline.rpc.convert import from_message, to_message
 from layerline.rpc.v1 import common_pb2, coordinator_pb2
 from layerline.sampling import SamplingOptions
+from layerline.scoring import ScoreRequest
 
 REQUESTS = [
     GenerateRequest(messages=(Message(role="user", content="Hé"), Message(role="assistant", content=""))),
@@ -37,6 +38,39 @@ REQUESTS = [
 def test_a_request_survives_the_wire(request_: GenerateRequest) -> None:
     wire = to_message(request_, coordinator_pb2.GenerateRequest).SerializeToString()
     assert from_message(GenerateRequest, coordinator_pb2.GenerateRequest.FromString(wire)) == request_
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ScoreRequest(text=""),
+        ScoreRequest(text="é" * 1000, model="m", window_tokens=2),
+        ScoreRequest(token_ids=(0, 2**32 - 1), window_tokens=1 << 24),
+    ],
+)
+def test_a_text_to_be_scored_survives_the_wire(request_: ScoreRequest) -> None:
+    wire = to_message(request_, coordinator_pb2.ScoreRequest).SerializeToString()
+    assert from_message(ScoreRequest, coordinator_pb2.ScoreRequest.FromString(wire)) == request_
+    assert from_message(ScoreRequest, coordinator_pb2.ScoreRequest(text="x")).window_tokens == 512
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (coordinator_pb2.ScoreRequest(), "exactly one"),
+        (coordinator_pb2.ScoreRequest(text="x", token_ids=[1]), "exactly one"),
+        (coordinator_pb2.ScoreRequest(text="x", window_tokens=1), "window_tokens must be a whole number from 2"),
+        (coordinator_pb2.ScoreRequest(text="x" * ((4 << 20) + 1)), "the text has 4.0 MiB, and may have 4.0 MiB"),
+    ],
+)
+def test_a_text_that_cannot_be_scored_is_refused(message: coordinator_pb2.ScoreRequest, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        from_message(ScoreRequest, message)
+
+
+def test_ids_that_no_message_can_hold_are_refused_in_the_texts_words() -> None:
+    with pytest.raises(RequestError, match=r"The text is too long to be sent: .* MiB.*in parts"):
+        calls.score(ScoreRequest(token_ids=(2**32 - 1,) * 2_000_000))
 
 
 def test_no_seed_is_told_from_seed_zero() -> None:

@@ -13,6 +13,7 @@ from layerline.plan import ManualStage, PlanOptions, PlanRequest
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_options, plan_request
 from layerline.requests import GenerateOptions, GenerateRequest, Message
 from layerline.sampling import SamplingOptions
+from layerline.scoring import ScoreOptions, ScoreRequest
 
 HI = [{"role": "user", "content": "Hi"}]
 
@@ -98,7 +99,7 @@ def test_a_wrong_input_is_named(prompt: Any, token_ids: Any, reason: str) -> Non
     [
         ({"dtype": "int4"}, "dtype must be one of bfloat16, float32, or empty, not 'int4'"),
         ({"weights": "q4_k"}, "weights must be one of"),
-        ({"weights": "bfloat16", "dtype": "float32"}, "weights in bfloat16 cannot be computed with in float32"),
+        ({"precision": "exact"}, "precision must be one of fast, standard, full, or empty, not 'exact'"),
         ({"kv_dtype": "int4"}, "kv_dtype must be one of bfloat16, float32, int8"),
         ({"tensor_parallel": 65}, "tensor_parallel must be a whole number from 0 to 64"),
         ({"tensor_parallel": True}, "tensor_parallel must be .*, not True"),
@@ -134,4 +135,5 @@ def test_keywords_are_the_options_of_the_nouns() -> None:
     of_request = {*options_of(SamplingOptions), *options_of(GenerateRequest)} - {"token_ids"}
     assert set(GenerateOptions.__annotations__) == of_request
     assert set(PlanOptions.__annotations__) == set(options_of(PlanRequest))
+    assert set(ScoreOptions.__annotations__) == set(options_of(ScoreRequest)) - {"token_ids"}
     assert plan_request("tiny", plan_options(PlanRequest(model="m", dtype="float32"))).dtype == "float32"

@@ -37,7 +37,8 @@ WRONG: dict[str, list[Any]] = {
 }
 WRONG_OF_PLANS: dict[str, list[Any]] = {
     "dtype": [*NO_TEXTS, "int4", "BFLOAT16"],
-    "weights": [*NO_TEXTS, "stored", "int8"],
+    "weights": [*NO_TEXTS, "q4_k", "STORED"],
+    "precision": [*NO_TEXTS, "exact", 2],
     "kv_dtype": [*NO_TEXTS, "int4"],
     "context_tokens": [*NO_WHOLE_NUMBERS, 1 << 25],
     "tensor_parallel": [*NO_WHOLE_NUMBERS, 65],
@@ -83,6 +84,15 @@ CASES: list[Case] = [
     *(("messages", lambda client, value=value: client.chat(value)) for value in WRONG_MESSAGES),
     *(("prompt", lambda client, value=value: client.generate(value)) for value in NO_TEXTS),
     *(("token_ids", lambda client, value=value: client.generate(token_ids=value)) for value in [*WRONG_IDS, None]),
+    *(("text", lambda client, value=value: client.score(value)) for value in [*NO_TEXTS, "a" * (4 << 20) + "é"]),
+    *(("token_ids", lambda client, value=value: client.score(token_ids=value)) for value in [*WRONG_IDS, None]),
+    *(
+        ("window_tokens", lambda client, value=value: client.score("x", window_tokens=value))
+        for value in [*NO_WHOLE_NUMBERS, 0, 1, 1 << 25]
+    ),
+    *(("model", lambda client, value=value: client.score("x", model=value)) for value in NO_TEXTS),
+    ("window_token", lambda client: client.score("x", window_token=5)),
+    ("text", lambda client: client.score("x", token_ids=[1])),
     *(("stream", lambda client, value=value: client.generate("x", stream=value)) for value in NO_SWITCHES),
     *(("stream", lambda client, value=value: client.chat(HI, stream=value)) for value in NO_SWITCHES),
     ("temprature", lambda client: client.chat(HI, temprature=1)),

@@ -8,7 +8,7 @@ from coordinator.scheduling.events import Ended, Token
 from coordinator.scheduling.figures import SchedulerFigures
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
-from layerline.frames import SampledToken, StepResult, TensorBytes
+from layerline.frames import SampledToken, StepResult, TensorBytes, TokenScores
 from layerline.stats_report import StatsReport
 from tests.fakes.booked_pipeline import BookedPipeline, HandClock, step
 from tests.fakes.memory_ring import route
@@ -128,7 +128,8 @@ def test_payload_is_counted_link_by_link() -> None:
         SampledToken(sequence=1, position=1, token_id=1),
         SampledToken(sequence=2, position=1, token_id=1, logits=logits),
     )
-    recorder.returned(StepResult(epoch=1, step=1, sampled=sampled))
+    scores = TokenScores(sequence=3, position=1, log_probabilities=(-1.0, -2.0, -3.0))
+    recorder.returned(StepResult(epoch=1, step=1, sampled=sampled, scores=(scores,)))
     links = recorder.report(FIGURES).recent.links
     assert [(link.sender, link.receiver) for link in links] == [
         ("coordinator", "n0"),
@@ -136,7 +137,7 @@ def test_payload_is_counted_link_by_link() -> None:
         ("n1", "n2"),
         ("n2", "coordinator"),
     ]
-    assert [link.payload_bytes for link in links] == [8, 200, 200, 28]
+    assert [link.payload_bytes for link in links] == [8, 200, 200, 40]
     assert [link.sending_s for link in links] == [0.25, 0.0, 0.0, 0.0]
 
 

@@ -10,7 +10,7 @@ from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard
 from layerline.models.read import StoredBlock, TensorReader
 from layerline.models.tensor_table import TensorEntry
-from node.model.sides import Side
+from node.slices.sides import Side
 
 BLOCK_NUMBERS = 1 << 20  # 4 MiB of float32 a block: large enough for numpy, small beside any matrix
 Progress = Callable[[int, int], None]
@@ -66,6 +66,10 @@ class TensorSource:
         return self._reader.stored_blocks(
             entry, rows_per_block, wanted.rows.part, columns, head_order=wanted.head_order
         )
+
+    def storage(self, wanted: TensorSlice) -> str:
+        """How the tensor of a slice is stored. Raises ModelCorruptError if it is missing or misshapen."""
+        return self._entry(wanted).storage
 
     def count(self, held_bytes: int) -> None:
         """Reports so many further bytes as loaded."""

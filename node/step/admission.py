@@ -27,7 +27,7 @@ def check_frame(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
         _check_skipped(frame, span, stage, model)
     _check_apart(frame, stage)
     if stage.last_layer == model.layers - 1:
-        _check_penalised(frame, model)
+        _check_ids(frame, model)
 
 
 def _check_tensor(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
@@ -107,12 +107,14 @@ def _shared(frame: Frame, writer: Span, written: PageRun) -> ProtocolError:
     return ProtocolError(f"Step {frame.step} {what}.", remedy=REMEDY)
 
 
-def _check_penalised(frame: Frame, model: ModelSpec) -> None:
+def _check_ids(frame: Frame, model: ModelSpec) -> None:
+    """The ids beside those of rows, which only the last stage uses."""
     for span in frame.spans:
-        ids = (*span.sampling.prompt_ids, *span.sampling.answer_ids) if span.sampling else ()
-        known = not ids or (min(ids) >= 0 and max(ids) < model.vocabulary)
-        what = f"penalises token ids outside 0 to {model.vocabulary - 1} for sequence {span.sequence}"
-        _require(known, frame, what)
+        penalised = (*span.sampling.prompt_ids, *span.sampling.answer_ids) if span.sampling else ()
+        for ids, done in ((penalised, "penalises"), (span.next_ids, "scores")):
+            known = not ids or (min(ids) >= 0 and max(ids) < model.vocabulary)
+            what = f"{done} token ids outside 0 to {model.vocabulary - 1} for sequence {span.sequence}"
+            _require(known, frame, what)
 
 
 def _require(condition: bool, frame: Frame, what: str) -> None:

@@ -1,0 +1,65 @@
+"""In which form a matrix is held where it is multiplied as it is stored, and the bytes that it takes then.
+
+Planner and worker both ask here, so that what is counted is what is held. Panels have 16 rows, the last of them
+filled up. Knows the sizes of blocks by itself, since the `gguf` library takes long to import; a test compares them.
+"""
+
+from __future__ import annotations
+
+FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a number; they have no blocks
+INTEGERS = {
+    "Q4_0": (32, 18),
+    "Q4_1": (32, 20),
+    "Q5_0": (32, 22),
+    "Q5_1": (32, 24),
+    "Q8_0": (32, 34),
+    "Q2_K": (256, 84),
+    "Q3_K": (256, 110),
+    "Q4_K": (256, 144),
+    "Q5_K": (256, 176),
+    "Q6_K": (256, 210),
+    "IQ4_NL": (32, 18),
+    "IQ4_XS": (256, 136),
+    "MXFP4": (32, 17),
+}  # numbers and bytes of a block
+CONVERTED = {
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "int8": "Q8_0",
+    "int4": "Q4_1",
+}  # what `weights` makes of any storage
+WITHOUT_LOSS = "F32"  # what any other storage becomes
+PANEL_ROWS = 16
+CHAIN_COLUMNS = 8  # columns of floating-point numbers are filled up to a multiple
+
+
+def block_numbers(storage: str) -> int:
+    """How many columns share a block."""
+    return 1 if storage in FLOATS else INTEGERS[storage][0]
+
+
+def held_storage(storage: str, weights: str, columns: range) -> str:
+    """In which storage these columns of a matrix are held."""
+    wanted = storage if weights == "stored" else CONVERTED[weights]
+    if wanted in FLOATS or (wanted in INTEGERS and _on_blocks(wanted, columns, own=wanted == storage)):
+        return wanted
+    return WITHOUT_LOSS
+
+
+def panel_bytes(storage: str, columns: int) -> int:
+    """Bytes of a panel of that many columns."""
+    if storage in FLOATS:
+        return PANEL_ROWS * -(-columns // CHAIN_COLUMNS) * CHAIN_COLUMNS * FLOATS[storage]
+    numbers, size = INTEGERS[storage]
+    return PANEL_ROWS * (columns // numbers) * size
+
+
+def matrix_bytes(storage: str, rows: int, columns: int) -> int:
+    """Bytes of a matrix in panels."""
+    return -(-rows // PANEL_ROWS) * panel_bytes(storage, columns)
+
+
+def _on_blocks(storage: str, columns: range, *, own: bool) -> bool:
+    """Whether the columns are whole blocks: of those that are stored, or of new ones."""
+    numbers = block_numbers(storage)
+    return len(columns) % numbers == 0 and (not own or columns.start % numbers == 0)

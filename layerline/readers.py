@@ -1,0 +1,83 @@
+"""Readers of the streams that a coordinator answers with: what each message holds, and how the stream ended.
+
+Knows the messages, and nothing of calls.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from google.protobuf.message import Message as WireMessage
+
+from layerline.errors import ProtocolError
+from layerline.reports import PrepareEvent, Ready
+from layerline.requests import Finished, Piece
+from layerline.rpc.convert import from_union
+from layerline.scoring import ScoringFinished, WindowScores
+
+Item_co = TypeVar("Item_co", covariant=True)
+End_co = TypeVar("End_co", covariant=True)
+
+
+class Reader(Protocol[Item_co, End_co]):
+    """Makes items of a stream's messages. `all_finished` is what it ends with, one for each answer, () before that."""
+
+    @property
+    def all_finished(self) -> tuple[End_co, ...]: ...
+
+    def read(self, message: WireMessage) -> Item_co | None:
+        """The item in `message`, None if it only ends the stream."""
+
+
+class AnswerReader:
+    """Pieces of `answers` answers, and how each finished; they are numbered from 0."""
+
+    def __init__(self, answers: int) -> None:
+        self._answers = answers
+        self._finished: dict[int, Finished] = {}
+
+    @property
+    def all_finished(self) -> tuple[Finished, ...]:
+        """How the answers finished, by number; empty until all have."""
+        if len(self._finished) < self._answers:
+            return ()
+        return tuple(self._finished[index] for index in range(self._answers))
+
+    def read(self, message: WireMessage) -> Piece | None:
+        """The piece in `message`, None if it says how an answer finished; ProtocolError for an answer not asked for."""
+        event: Piece | Finished = from_union(Piece | Finished, message)
+        if event.index >= self._answers:
+            raise ProtocolError(f"The coordinator sent answer {event.index} of {self._answers}, numbered from 0.")
+        if isinstance(event, Piece):
+            return event
+        self._finished[event.index] = event
+        return None
+
+
+class PrepareReader:
+    """What happens while a model is made ready; the last event is also what the stream finishes with."""
+
+    def __init__(self) -> None:
+        self.all_finished: tuple[Ready, ...] = ()
+
+    def read(self, message: WireMessage) -> PrepareEvent:
+        """The event in `message`."""
+        event: PrepareEvent = from_union(PrepareEvent, message)
+        if isinstance(event, Ready):
+            self.all_finished = (event,)
+        return event
+
+
+class ScoreReader:
+    """Windows of a text with their scores, and how the text finished."""
+
+    def __init__(self) -> None:
+        self.all_finished: tuple[ScoringFinished, ...] = ()
+
+    def read(self, message: WireMessage) -> WindowScores | None:
+        """The window in `message`, None if it says how the text finished."""
+        event: WindowScores | ScoringFinished = from_union(WindowScores | ScoringFinished, message)
+        if isinstance(event, WindowScores):
+            return event
+        self.all_finished = (event,)
+        return None

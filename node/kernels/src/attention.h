@@ -1,0 +1,331 @@
+// Attention over pages. A tile has the keys of 16 positions of a key-value head, number by number, then their values,
+// position by position: [head_dim][16], [16][value_dim]; in int8 the scales of each follow, in bfloat16, one for a group of
+// numbers: [groups][16] of keys, [16][groups] of values.
+//
+// A row goes through blocks of 64 positions, counted from position 0, with a running maximum (Milakov and Gimelshein, Online
+// normalizer calculation for softmax, 2018). A block in which it sees nothing leaves its sums as they are to the bit, so
+// that what a row reads depends neither on the rows beside it nor on how they came.
+#pragma once
+#include "kernels.h"
+#include "rows.h"
+
+namespace {
+
+using layerline::AttentionForm;
+using layerline::Pages;
+using layerline::Rows;
+using layerline::StepRow;
+
+constexpr int TILE = 16, BLOCK_TILES = 4, BLOCK_POSITIONS = TILE * BLOCK_TILES;
+constexpr float LEAST = -1e30f;  // less than any score, and finite
+enum { KV_F32, KV_BF16, KV_INT8 };
+
+inline int group_of(int numbers) {  // of numbers that share a scale: 32, or the largest power of two that divides them
+    int group = 32;
+    while (numbers % group) group /= 2;
+    return group;
+}
+
+// Either the keys or the values of a tile: `numbers` of each position.
+struct Half {
+    uint8_t* data;
+    uint8_t* scales;
+    int numbers, storage;
+
+    int bytes() const { return storage == KV_F32 ? 4 : storage == KV_BF16 ? 2 : 1; }
+    int64_t size() const {
+        int64_t held = static_cast<int64_t>(TILE) * numbers * bytes();
+        return storage == KV_INT8 ? held + 2 * TILE * (numbers / group_of(numbers)) : held;
+    }
+};
+
+inline Half keys_of(const Pages& pages, int64_t tile, int head) {
+    uint8_t* data = pages.tiles + (tile * pages.kv_heads + head) * pages.tile_bytes;
+    return {data, data + TILE * pages.head_dim, pages.head_dim, pages.storage};
+}
+inline Half values_of(const Pages& pages, int64_t tile, int head) {
+    Half keys = keys_of(pages, tile, head);
+    uint8_t* data = keys.data + keys.size();
+    return {data, data + TILE * pages.value_dim, pages.value_dim, pages.storage};
+}
+
+inline uint16_t to_bfloat16(float number) {
+    uint32_t bits;
+    std::memcpy(&bits, &number, 4);
+    if (number != number) return 0x7fc0;
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+inline float from_bfloat16(uint16_t half) {
+    uint32_t bits = static_cast<uint32_t>(half) << 16;
+    float number;
+    std::memcpy(&number, &bits, 4);
+    return number;
+}
+inline uint16_t half_at(const uint8_t* p, int64_t index) {
+    uint16_t half;
+    std::memcpy(&half, p + 2 * index, 2);
+    return half;
+}
+
+// Puts the numbers of one position; number i of it lies at i * `apart` + `first`, and scale g at g * `scale_apart` + that of `first`.
+inline void put_numbers(const Half& half, const float* numbers, int64_t first, int64_t apart, int64_t first_scale,
+                        int64_t scale_apart) {
+    if (half.storage == KV_F32) {
+        for (int i = 0; i < half.numbers; i++) std::memcpy(half.data + 4 * (first + i * apart), numbers + i, 4);
+        return;
+    }
+    if (half.storage == KV_BF16) {
+        for (int i = 0; i < half.numbers; i++) {
+            uint16_t rounded = to_bfloat16(numbers[i]);
+            std::memcpy(half.data + 2 * (first + i * apart), &rounded, 2);
+        }
+        return;
+    }
+    const int group = group_of(half.numbers);
+    for (int g = 0; g < half.numbers / group; g++) {
+        float largest = 0.0f;
+        for (int i = 0; i < group; i++) {
+            float size = std::fabs(numbers[g * group + i]);
+            largest = !(size <= largest) ? size : largest;  // a NaN counts as the largest
+        }
+        uint16_t rounded = to_bfloat16(largest / 127.0f);
+        std::memcpy(half.scales + 2 * (first_scale + g * scale_apart), &rounded, 2);
+        float scale = from_bfloat16(rounded);
+        scale = scale > 1e-30f ? scale : 1e-30f;
+        for (int i = 0; i < group; i++) {
+            float steps = std::nearbyint(numbers[g * group + i] / scale);
+            steps = steps > 127.0f ? 127.0f : steps >= -127.0f ? steps : -127.0f;
+            half.data[first + (g * group + i) * apart] = static_cast<uint8_t>(static_cast<int8_t>(steps));
+        }
+    }
+}
+
+inline void keep_row(const Pages& pages, int head, int64_t tile, int place, const float* key, const float* value) {
+    Half values = values_of(pages, tile, head);
+    put_numbers(keys_of(pages, tile, head), key, place, TILE, place, TILE);
+    const int64_t groups = values.storage == KV_INT8 ? values.numbers / group_of(values.numbers) : 0;
+    put_numbers(values, value, static_cast<int64_t>(place) * values.numbers, 1, place * groups, 1);
+}
+
+inline F signed_bytes(const uint8_t* p) { return to_floats(right_signed<24>(left<24>(bytes8(p)))); }
+
+// The keys of a tile as floats [head_dim][16].
+inline void load_keys(const Half& keys, float* out) {
+    const int group = keys.storage == KV_INT8 ? group_of(keys.numbers) : 1;
+    for (int number = 0; number < keys.numbers; number++) {
+        for (int v = 0; v < TILE; v += LANES) {
+            const int at = number * TILE + v;
+            F loaded;
+            if (keys.storage == KV_F32) {
+                loaded = bits_of(load(keys.data + 4 * at));
+            } else if (keys.storage == KV_BF16) {
+                loaded = bfloat16s(keys.data + 2 * at);
+            } else {
+                loaded = mul(signed_bytes(keys.data + at), bfloat16s(keys.scales + 2 * (number / group * TILE + v)));
+            }
+            store_floats(out + at, loaded);
+        }
+    }
+}
+
+// The first `positions` values of a tile as floats [16][stride]; what is beyond them, or beyond a value's numbers, is zero.
+inline void load_values(const Half& values, int positions, int stride, float* out) {
+    const int group = values.storage == KV_INT8 ? group_of(values.numbers) : 1;
+    std::memset(out, 0, sizeof(float) * TILE * stride);
+    for (int position = 0; position < positions; position++) {
+        for (int i = 0; i < values.numbers; i += LANES) {
+            const int64_t at = static_cast<int64_t>(position) * values.numbers + i;
+            float* place = out + position * stride + i;
+            const int count = values.numbers - i < LANES ? values.numbers - i : LANES;
+            if (values.storage == KV_F32) {
+                std::memcpy(place, values.data + 4 * at, 4 * count);
+            } else if (values.storage == KV_BF16 && count == LANES) {
+                store_floats(place, bfloat16s(values.data + 2 * at));
+            } else if (values.storage == KV_BF16) {
+                for (int n = 0; n < count; n++) place[n] = from_bfloat16(half_at(values.data, at + n));
+            } else if (count == LANES && group % LANES == 0) {
+                float scale = from_bfloat16(half_at(values.scales, position * (values.numbers / group) + i / group));
+                store_floats(place, mul(signed_bytes(values.data + at), splat_float(scale)));
+            } else {
+                for (int n = 0; n < count; n++) {
+                    float scale = from_bfloat16(half_at(values.scales, position * (values.numbers / group) + (i + n) / group));
+                    place[n] = static_cast<float>(static_cast<int8_t>(values.data[at + n])) * scale;
+                }
+            }
+        }
+    }
+}
+
+// What one query head of one row has read so far.
+struct Reader {
+    const float* query;
+    float* sums;  // [stride]
+    float most, total;
+    int32_t first, last;  // positions that it sees
+
+    bool sees(int64_t position) const { return first <= position && position <= last; }
+};
+
+constexpr int READERS = WIDTH == 1 ? 12 : WIDTH == 2 ? 6 : 4;  // at a time
+
+// The scores of N readers with a tile of keys.
+template <int N> inline void score_tile(const Reader* readers, const float* keys, int head_dim, float scores[][BLOCK_POSITIONS]) {
+    F sums[N][WIDTH];
+    for (int n = 0; n < N; n++) {
+        for (int v = 0; v < WIDTH; v++) sums[n][v] = splat_float(0.0f);
+    }
+    for (int i = 0; i < head_dim; i++) {
+        F key[WIDTH];
+        for (int v = 0; v < WIDTH; v++) key[v] = load_floats(keys + i * TILE + LANES * v);
+UNROLL(16)
+        for (int n = 0; n < N; n++) {
+            F number = splat_float(readers[n].query[i]);
+            for (int v = 0; v < WIDTH; v++) sums[n][v] = fma(number, key[v], sums[n][v]);
+        }
+    }
+    for (int n = 0; n < N; n++) {
+        for (int v = 0; v < WIDTH; v++) store_floats(scores[n] + LANES * v, sums[n][v]);
+    }
+}
+
+// Adds to the sums of N readers the values of a block, each weighed.
+template <int N> inline void sum_values(const Reader* readers, const float* values, int stride, float weights[][BLOCK_POSITIONS]) {
+    for (int first = 0; first < stride; first += PANEL_ROWS) {
+        F sums[N][WIDTH];
+        for (int n = 0; n < N; n++) {
+            for (int v = 0; v < WIDTH; v++) sums[n][v] = load_floats(readers[n].sums + first + LANES * v);
+        }
+        for (int position = 0; position < BLOCK_POSITIONS; position++) {
+            F value[WIDTH];
+            for (int v = 0; v < WIDTH; v++) value[v] = load_floats(values + position * stride + first + LANES * v);
+UNROLL(16)
+            for (int n = 0; n < N; n++) {
+                F weight = splat_float(weights[n][position]);
+                for (int v = 0; v < WIDTH; v++) sums[n][v] = fma(weight, value[v], sums[n][v]);
+            }
+        }
+        for (int n = 0; n < N; n++) {
+            for (int v = 0; v < WIDTH; v++) store_floats(readers[n].sums + first + LANES * v, sums[n][v]);
+        }
+    }
+}
+
+// cap * tanh(score / cap), as 1 - 2 / (e^2x + 1).
+inline F capped(F score, float cap) {
+    const F one = splat_float(1.0f), two = splat_float(2.0f);
+    F power = exponential(mul(two, div(score, splat_float(cap))));
+    return mul(sub(one, div(two, add(power, one))), splat_float(cap));
+}
+
+// Makes scores of a block to weights, relative to the new maximum, to which what was read before is brought as well.
+inline void weigh(Reader& reader, const AttentionForm& form, int64_t block, int stride, float scores[BLOCK_POSITIONS]) {
+    const int64_t begin = block * BLOCK_POSITIONS;
+    float most[PANEL_ROWS], totals[PANEL_ROWS];
+    for (int i = 0; i < BLOCK_POSITIONS; i += LANES) {
+        F score = mul(load_floats(scores + i), splat_float(form.scale));
+        store_floats(scores + i, form.soft_cap > 0.0f ? capped(score, form.soft_cap) : score);
+    }
+    for (int i = 0; i < PANEL_ROWS; i++) {
+        most[i] = LEAST;
+        totals[i] = 0.0f;
+    }
+    for (int i = 0; i < BLOCK_POSITIONS; i++) {
+        scores[i] = reader.sees(begin + i) ? scores[i] : LEAST;
+    }
+    for (int i = 0; i < BLOCK_POSITIONS; i++) most[i % TILE] = scores[i] <= most[i % TILE] ? most[i % TILE] : scores[i];
+    float largest = largest_of_lanes(most);
+    float reference = largest > reader.most ? largest : reader.most;
+    for (int i = 0; i < BLOCK_POSITIONS; i += LANES) {
+        store_floats(scores + i, exponential(sub(load_floats(scores + i), splat_float(reference))));
+    }
+    for (int i = 0; i < BLOCK_POSITIONS; i++) {
+        scores[i] = reader.sees(begin + i) ? scores[i] : 0.0f;
+        totals[i % TILE] += scores[i];
+    }
+    float kept = reader.most == reference ? 1.0f : exponential_of(reader.most - reference);
+    reader.total = reader.total * kept + sum_of_lanes(totals);
+    reader.most = reference;
+    if (kept != 1.0f) {
+        for (int i = 0; i < stride; i += LANES) {
+            store_floats(reader.sums + i, mul(load_floats(reader.sums + i), splat_float(kept)));
+        }
+    }
+}
+
+template <int N>
+__attribute__((noinline)) void read_block(Reader* readers, const AttentionForm& form, int64_t block, const float* keys,
+                                          const float* values, int head_dim, int stride) {
+    alignas(64) float scores[N][BLOCK_POSITIONS];
+    for (int tile = 0; tile < BLOCK_TILES; tile++) {
+        score_tile<N>(readers, keys + tile * TILE * head_dim, head_dim,
+                      reinterpret_cast<float(*)[BLOCK_POSITIONS]>(&scores[0][tile * TILE]));
+    }
+    for (int n = 0; n < N; n++) weigh(readers[n], form, block, stride, scores[n]);
+    sum_values<N>(readers, values, stride, scores);
+}
+
+// `row_count` rows of one sequence read from one key-value head; they share the tiles of the last one.
+inline void attend_rows(const Pages& pages, const AttentionForm& form, const StepRow* rows, int row_count, int kv_head,
+                        Rows queries, Rows out, uint8_t* scratch) {
+    const int group = form.heads / pages.kv_heads, stride = (pages.value_dim + TILE - 1) / TILE * TILE;
+    const int reader_count = row_count * group;
+    float* keys = reinterpret_cast<float*>(scratch);
+    float* values = keys + BLOCK_POSITIONS * pages.head_dim;
+    float* sums = values + BLOCK_POSITIONS * stride;
+    Reader* readers = reinterpret_cast<Reader*>(sums + static_cast<int64_t>(reader_count) * stride);
+    int32_t first = INT32_MAX, last = 0;
+    for (int i = 0; i < reader_count; i++) {
+        const StepRow& row = rows[i / group];
+        const int head = kv_head * group + i % group;
+        int32_t sees_from = form.window && row.position >= form.window ? row.position - form.window + 1 : 0;
+        sees_from = sees_from > row.first_position ? sees_from : row.first_position;
+        const float* query = queries.data + (i / group) * queries.stride + static_cast<int64_t>(head) * pages.head_dim;
+        readers[i] = {query, sums + static_cast<int64_t>(i) * stride, LEAST, 0.0f, sees_from, row.position};
+        first = sees_from < first ? sees_from : first;
+        last = row.position > last ? row.position : last;
+    }
+    std::memset(sums, 0, sizeof(float) * reader_count * stride);
+    const StepRow& whole = rows[row_count - 1];
+    for (int64_t block = first / BLOCK_POSITIONS; block <= last / BLOCK_POSITIONS; block++) {
+        for (int t = 0; t < BLOCK_TILES; t++) {
+            const int64_t position = block * BLOCK_POSITIONS + t * TILE;
+            float* own_keys = keys + t * TILE * pages.head_dim;
+            float* own_values = values + t * TILE * stride;
+            if (position > last || position + TILE <= whole.first_position) {
+                std::memset(own_keys, 0, sizeof(float) * TILE * pages.head_dim);
+                std::memset(own_values, 0, sizeof(float) * TILE * stride);
+                continue;
+            }
+            const int64_t tile = whole.tiles[(position - whole.first_position) / TILE];
+            const int64_t there = last - position + 1;
+            load_keys(keys_of(pages, tile, kv_head), own_keys);
+            load_values(values_of(pages, tile, kv_head), there < TILE ? static_cast<int>(there) : TILE, stride, own_values);
+        }
+        for (int i = 0, size = 0; i < reader_count; i += size) {
+            const int left = reader_count - i;
+            size = left >= READERS ? (left < 2 * READERS && left > READERS ? (left + 1) / 2 : READERS) : left;
+            switch (size) {
+#define READ(N)                                                                                                      \
+    case N:                                                                                                          \
+        if constexpr (N <= READERS) read_block<N>(readers + i, form, block, keys, values, pages.head_dim, stride);    \
+        break;
+                READ(1) READ(2) READ(3) READ(4) READ(5) READ(6) READ(7) READ(8) READ(9) READ(10) READ(11) READ(12)
+#undef READ
+            }
+        }
+    }
+    for (int i = 0; i < reader_count; i++) {
+        Reader& reader = readers[i];
+        const int head = kv_head * group + i % group;
+        float factor = 1.0f;
+        if (form.sinks) {
+            float sink = form.sinks[head], reference = sink > reader.most ? sink : reader.most;
+            factor = exponential_of(reader.most - reference);
+            reader.total = reader.total * factor + exponential_of(sink - reference);
+        }
+        float* place = out.data + (i / group) * out.stride + static_cast<int64_t>(head) * pages.value_dim;
+        for (int e = 0; e < pages.value_dim; e++) place[e] = reader.sums[e] * factor / reader.total;
+    }
+}
+
+}  // namespace

@@ -1,0 +1,112 @@
+#include "library.h"
+
+#include <cstring>
+#include <new>
+
+#include "program.h"
+
+#if defined(_WIN32)
+#define OFFERED extern "C" __declspec(dllexport)
+#else
+#define OFFERED extern "C" __attribute__((visibility("default")))
+#endif
+
+#if defined(__x86_64__) || defined(__i386__)
+#define HAS(feature) __builtin_cpu_supports(feature)
+#endif
+
+namespace layerline {
+
+#if defined(LAYERLINE_HAS_AVX512)
+extern const Kernels* const kernels_avx512;
+#endif
+#if defined(LAYERLINE_HAS_AVX2)
+extern const Kernels* const kernels_avx2;
+#endif
+#if defined(LAYERLINE_HAS_NEON)
+extern const Kernels* const kernels_neon;
+#endif
+#if defined(LAYERLINE_HAS_PLAIN)
+extern const Kernels* const kernels_plain;
+#endif
+
+namespace {
+
+// The kernels that this processor can run, the fastest first.
+const Kernels* runnable(int index) {
+    const Kernels* found[4];
+    int count = 0;
+#if defined(LAYERLINE_HAS_AVX512)
+    if (HAS("avx512f") && HAS("avx512bw") && HAS("avx512dq") && HAS("avx512vl") && HAS("avx512vnni")) {
+        found[count++] = kernels_avx512;
+    }
+#endif
+#if defined(LAYERLINE_HAS_AVX2)
+    if (HAS("avx2") && HAS("fma")) found[count++] = kernels_avx2;
+#endif
+#if defined(LAYERLINE_HAS_NEON)
+    found[count++] = kernels_neon;
+#endif
+#if defined(LAYERLINE_HAS_PLAIN)
+    found[count++] = kernels_plain;
+#endif
+    return index < count ? found[index] : nullptr;
+}
+
+}  // namespace
+}  // namespace layerline
+
+using namespace layerline;
+
+constexpr int32_t VERSION = 1;  // of all that is said here and in library.h
+
+OFFERED int32_t layerline_version() { return VERSION; }
+
+// The name of an instruction set that can be used here, the fastest first; null after the last.
+OFFERED const char* layerline_instruction_set(int32_t index) {
+    const Kernels* kernels = runnable(index);
+    return kernels ? kernels->name : nullptr;
+}
+
+// An engine of so many threads; null if there is no such instruction set, or no memory or threads for it.
+OFFERED Engine* layerline_engine(const char* instruction_set, int32_t threads) {
+    for (int index = 0; const Kernels* kernels = runnable(index); index++) {
+        if (std::strcmp(kernels->name, instruction_set) != 0) continue;
+        try {
+            return new Engine(*kernels, threads);
+        } catch (...) {
+            return nullptr;
+        }
+    }
+    return nullptr;
+}
+
+OFFERED void layerline_end(Engine* engine) { delete engine; }
+
+OFFERED int64_t layerline_row_bytes(int32_t format, int64_t columns) { return row_bytes(format, columns); }
+
+OFFERED int64_t layerline_panel_bytes(int32_t format, int64_t columns) { return panel_bytes(format, columns); }
+
+OFFERED int64_t layerline_prepared_bytes(const Engine* engine, int32_t floats, int32_t digits, int64_t rows, int64_t columns) {
+    return engine->kernels().prepared_bytes(floats != 0, digits, rows, columns);
+}
+
+// Puts `rows` stored rows, `stride` bytes apart, into panels, the first as row `first_row`.
+OFFERED void layerline_pack(int32_t format, const uint8_t* stored, int64_t stride, int64_t rows, int64_t columns,
+                            int64_t first_row, uint8_t* panels) {
+    const int64_t bytes = panel_bytes(format, columns);
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t row = first_row + i;
+        put_row(format, stored + i * stride, columns, static_cast<int>(row % 16), panels + row / 16 * bytes);
+    }
+}
+
+// The rows of these numbers as floats [count][columns].
+OFFERED void layerline_look_up(Engine* engine, const Segment* segment, int64_t columns, const int32_t* rows, int64_t count,
+                               float* out) {
+    engine->look_up(*segment, columns, rows, count, out);
+}
+
+OFFERED void layerline_run(Engine* engine, const Operation* operations, int64_t count, const Work* work, const Step* step) {
+    engine->run(operations, count, *work, *step);
+}

@@ -1,0 +1,270 @@
+// Products of rows with a matrix in panels.
+//
+// One row is multiplied with each block as it is unpacked in registers: this reads memory as fast as it can be read.
+// Several rows meet a panel that was unpacked once, into cells in the cache. Either way a number of the product is the sum
+// over the blocks of the columns, in their order, and so has the same bits whatever else is multiplied with it.
+#pragma once
+#include "digits.h"
+#include "floats.h"
+#include "formats.h"
+#include "kernels.h"
+
+namespace {
+
+using layerline::Matrix;
+using layerline::Rows;
+using layerline::Segment;
+
+constexpr int64_t AHEAD = 4096;    // bytes of a matrix that are asked for before they are needed
+constexpr int TILE_PANELS = 4;     // that are unpacked together, so that a group of rows is read once for all of them
+constexpr int CHUNK_CELLS = 32;    // of each of them
+
+inline void ask_for(const uint8_t* p) { __builtin_prefetch(p + AHEAD); }
+
+template <class FORMAT> constexpr int64_t panel_bytes(int64_t columns) {
+    return columns / (BLOCK * FORMAT::CELLS) * (64 * FORMAT::WORDS + 16 * FORMAT::SMALL);
+}
+template <class FORMAT> inline Block block_of(const uint8_t* panel, int64_t columns, int64_t block, int first_row) {
+    const uint8_t* small = panel + columns / (BLOCK * FORMAT::CELLS) * 64 * FORMAT::WORDS;
+    return {panel + block * 64 * FORMAT::WORDS, small + block * 16 * FORMAT::SMALL, first_row};
+}
+
+// Where the products of one row with a panel go.
+struct Place {
+    float* out;
+    const float* bias;  // null: none
+    bool adds;          // to what is there
+    int outputs;        // 16 or, of the last panel, fewer
+
+    void put(const F sums[WIDTH]) const {
+        float numbers[PANEL_ROWS];
+        if (outputs == PANEL_ROWS) {
+            for (int v = 0; v < WIDTH; v++) store_floats(out + LANES * v, finished(sums[v], out + LANES * v, LANES * v));
+            return;
+        }
+        for (int v = 0; v < WIDTH; v++) store_floats(numbers + LANES * v, sums[v]);
+        for (int i = 0; i < outputs; i++) {
+            float number = bias ? numbers[i] + bias[i] : numbers[i];
+            out[i] = adds ? out[i] + number : number;
+        }
+    }
+
+  private:
+    F finished(F sum, const float* before, int first) const {
+        if (bias) sum = add(sum, load_floats(bias + first));
+        return adds ? add(load_floats(before), sum) : sum;
+    }
+};
+
+inline Place place_of(const Matrix& matrix, const Segment& segment, int64_t panel, Rows out, int64_t row, bool adds) {
+    int64_t first = segment.first_output + panel * PANEL_ROWS, left = segment.rows - panel * PANEL_ROWS;
+    const float* bias = matrix.bias ? matrix.bias + first : nullptr;
+    return {out.data + row * out.stride + first, bias, adds, left < PANEL_ROWS ? static_cast<int>(left) : PANEL_ROWS};
+}
+
+// The sums of the integer products of one part of a cell, as a float, without the offset of the cell's bytes.
+template <int DIGITS, int PARTS, int OFFSET>
+inline F part_product(const I steps[STEPS], const RowBlock<DIGITS>& row, int part) {
+    constexpr int PLANES = planes(DIGITS), OWN = STEPS / PARTS;
+    I sums[PLANES];
+    for (int plane = 0; plane < PLANES; plane++) {
+        const int32_t* halves = row.sums[plane];
+        sums[plane] = OFFSET ? splat(-OFFSET * (PARTS == 1 ? halves[0] + halves[1] : halves[part])) : splat(0);
+UNROLL(16)
+        for (int i = part * OWN; i < (part + 1) * OWN; i++) {
+            sums[plane] = step(sums[plane], steps[i], splat_word(row.digits + 4 * (STEPS * plane + i)));
+        }
+    }
+    return combined<DIGITS>(sums);
+}
+
+template <class FORMAT> constexpr int whole_offset() { return FORMAT::OFFSET + (FORMAT::SIGNED ? SIGNED_OFFSET : 0); }
+
+template <class FORMAT, int DIGITS>
+__attribute__((noinline)) void one_row(const Matrix& matrix, const Segment& segment, const RowBlock<DIGITS>* row,
+                                       int64_t first_panel, int64_t end_panel, Rows out, bool adds) {
+    const int64_t blocks = matrix.inputs / (BLOCK * FORMAT::CELLS);
+    for (int64_t panel = first_panel; panel < end_panel; panel++) {
+        const uint8_t* bytes = segment.panels + panel * panel_bytes<FORMAT>(matrix.inputs);
+        F sums[WIDTH];
+        for (int v = 0; v < WIDTH; v++) sums[v] = splat_float(0.0f);
+        for (int64_t b = 0; b < blocks; b++) {
+            for (int line = 0; line < FORMAT::WORDS; line++) ask_for(bytes + 64 * (b * FORMAT::WORDS + line));
+UNROLL(1)
+            for (int v = 0; v < WIDTH; v++) {
+                Block block = block_of<FORMAT>(bytes, matrix.inputs, b, LANES * v);
+                typename FORMAT::State state = FORMAT::begin(block);
+UNROLL(1)
+                for (int first = 0; first < FORMAT::CELLS; first += FORMAT::PERIOD)
+UNROLL(4)
+                for (int c = first; c < first + FORMAT::PERIOD; c++) {
+                    const RowBlock<DIGITS>& own = row[b * FORMAT::CELLS + c];
+                    Cell cell;
+                    I steps[STEPS];
+                    FORMAT::cell(block, state, c, cell);
+                    to_steps<FORMAT::SIGNED>(cell.words, steps);
+UNROLL(2)
+                    for (int part = 0; part < FORMAT::PARTS; part++) {
+                        F product = part_product<DIGITS, FORMAT::PARTS, whole_offset<FORMAT>()>(steps, own, part);
+                        sums[v] = fma(mul(product, splat_float(own.unit)), cell.scale[part], sums[v]);
+                        float value = own.values[FORMAT::PARTS == 1 ? 2 : part];
+                        if (FORMAT::MINIMA) sums[v] = fma(cell.least[part], splat_float(value), sums[v]);
+                    }
+                }
+            }
+        }
+        place_of(matrix, segment, panel, out, 0, adds).put(sums);
+    }
+}
+
+// A cell of a whole panel in the cache.
+template <int PARTS, bool MINIMA> struct CachedCell {
+    int32_t steps[STEPS][PANEL_ROWS];
+    float scale[PARTS][PANEL_ROWS];
+    float least[MINIMA ? PARTS : 0][PANEL_ROWS];
+};
+
+template <class FORMAT> using CellOf = CachedCell<FORMAT::PARTS, FORMAT::MINIMA>;
+
+template <class FORMAT>
+__attribute__((noinline)) void unpack(const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block,
+                                      CellOf<FORMAT>* out) {
+    for (int64_t b = first_block; b < end_block; b++, out += FORMAT::CELLS) {
+        for (int v = 0; v < WIDTH; v++) {
+            Block block = block_of<FORMAT>(panel, columns, b, LANES * v);
+            typename FORMAT::State state = FORMAT::begin(block);
+            for (int c = 0; c < FORMAT::CELLS; c++) {
+                Cell cell;
+                I steps[STEPS];
+                FORMAT::cell(block, state, c, cell);
+                to_steps<FORMAT::SIGNED>(cell.words, steps);
+                for (int i = 0; i < STEPS; i++) store(out[c].steps[i] + LANES * v, steps[i]);
+                for (int part = 0; part < FORMAT::PARTS; part++) {
+                    store_floats(out[c].scale[part] + LANES * v, cell.scale[part]);
+                    if (FORMAT::MINIMA) store_floats(out[c].least[part] + LANES * v, cell.least[part]);
+                }
+            }
+        }
+    }
+}
+
+// Adds the products of N rows with neighbouring cells of a panel to `sums`, 16 of each row.
+template <int DIGITS, int PARTS, bool MINIMA, int N>
+__attribute__((noinline)) void multiply_cells(const CachedCell<PARTS, MINIMA>* cells, int count, int offset,
+                                              const RowBlock<DIGITS>* rows, float* sums, int64_t sums_stride) {
+    constexpr int PLANES = planes(DIGITS), OWN = STEPS / PARTS;
+    for (int c = 0; c < count; c++, rows += N) {
+        const CachedCell<PARTS, MINIMA>& cell = cells[c];
+UNROLL(2)
+        for (int part = 0; part < PARTS; part++) {
+            I products[N][PLANES][WIDTH];
+UNROLL(16)
+            for (int n = 0; n < N; n++) {
+                for (int plane = 0; plane < PLANES; plane++) {
+                    const int32_t* halves = rows[n].sums[plane];
+                    I start = splat(-offset * (PARTS == 1 ? halves[0] + halves[1] : halves[part]));
+                    for (int v = 0; v < WIDTH; v++) products[n][plane][v] = start;
+                }
+            }
+            for (int i = part * OWN; i < (part + 1) * OWN; i++) {
+                I weights[WIDTH];
+                for (int v = 0; v < WIDTH; v++) weights[v] = load(cell.steps[i] + LANES * v);
+UNROLL(16)
+                for (int n = 0; n < N; n++) {
+                    for (int plane = 0; plane < PLANES; plane++) {
+                        I digits = splat_word(rows[n].digits + 4 * (STEPS * plane + i));
+                        for (int v = 0; v < WIDTH; v++) {
+                            products[n][plane][v] = step(products[n][plane][v], weights[v], digits);
+                            in_order(products[n][plane][v]);
+                        }
+                    }
+                }
+            }
+UNROLL(16)
+            for (int n = 0; n < N; n++) {
+                for (int v = 0; v < WIDTH; v++) {
+                    I own[PLANES];
+                    for (int plane = 0; plane < PLANES; plane++) own[plane] = products[n][plane][v];
+                    float* place = sums + n * sums_stride + LANES * v;
+                    F product = mul(combined<DIGITS>(own), splat_float(rows[n].unit));
+                    F sum = fma(product, load_floats(cell.scale[part] + LANES * v), load_floats(place));
+                    float value = rows[n].values[PARTS == 1 ? 2 : part];
+                    if (MINIMA) sum = fma(load_floats(cell.least[part] + LANES * v), splat_float(value), sum);
+                    store_floats(place, sum);
+                }
+            }
+        }
+    }
+}
+
+template <int DIGITS, int PARTS, bool MINIMA>
+inline void multiply_group(int rows, const CachedCell<PARTS, MINIMA>* cells, int count, int offset,
+                           const RowBlock<DIGITS>* group, float* sums, int64_t stride) {
+    constexpr int MOST = most_rows(DIGITS);
+    switch (rows) {
+#define GROUP_OF(N)                                                                                            \
+    case N:                                                                                                    \
+        if constexpr (N <= MOST) multiply_cells<DIGITS, PARTS, MINIMA, N>(cells, count, offset, group, sums, stride); \
+        break;
+        GROUP_OF(1) GROUP_OF(2) GROUP_OF(3) GROUP_OF(4) GROUP_OF(6) GROUP_OF(8) GROUP_OF(12) GROUP_OF(16)
+#undef GROUP_OF
+    }
+}
+
+// Rows of a step are multiplied so many at a time, so that their sums with a tile of panels stay in the cache.
+constexpr int MOST_SUMS = 480;  // a multiple of every size of a group
+
+template <class FORMAT, int DIGITS>
+void several_rows(const Matrix& matrix, const Segment& segment, const RowBlock<DIGITS>* prepared, int64_t rows,
+                  int64_t first_panel, int64_t end_panel, Rows out, bool adds, uint8_t* scratch) {
+    typedef CellOf<FORMAT> Cells;
+    constexpr int CHUNK_BLOCKS = CHUNK_CELLS / FORMAT::CELLS;
+    const int64_t blocks = matrix.inputs / (BLOCK * FORMAT::CELLS), row_blocks = matrix.inputs / BLOCK;
+    Cells* cells = reinterpret_cast<Cells*>(scratch);
+    float* sums = reinterpret_cast<float*>(scratch + TILE_PANELS * CHUNK_CELLS * sizeof(Cells));
+    constexpr int64_t STRIDE = TILE_PANELS * PANEL_ROWS;
+    for (int64_t tile = first_panel; tile < end_panel; tile += TILE_PANELS) {
+        const int panels = static_cast<int>(end_panel - tile < TILE_PANELS ? end_panel - tile : TILE_PANELS);
+        for (int64_t first_row = 0; first_row < rows; first_row += MOST_SUMS) {
+            const int64_t own_rows = rows - first_row < MOST_SUMS ? rows - first_row : MOST_SUMS;
+            std::memset(sums, 0, sizeof(float) * own_rows * STRIDE);
+            for (int64_t first = 0; first < blocks; first += CHUNK_BLOCKS) {
+                const int64_t end = first + CHUNK_BLOCKS < blocks ? first + CHUNK_BLOCKS : blocks;
+                const int count = static_cast<int>(end - first) * FORMAT::CELLS;
+                for (int p = 0; p < panels; p++) {
+                    const uint8_t* panel = segment.panels + (tile + p) * panel_bytes<FORMAT>(matrix.inputs);
+                    unpack<FORMAT>(panel, matrix.inputs, first, end, cells + p * CHUNK_CELLS);
+                }
+                for (int64_t row = 0, size = 0; row < own_rows; row += size) {
+                    size = group_rows(static_cast<int>(own_rows - row), most_rows(DIGITS));
+                    const RowBlock<DIGITS>* group = prepared + (first_row + row) * row_blocks + first * FORMAT::CELLS * size;
+                    for (int p = 0; p < panels; p++) {
+                        multiply_group<DIGITS, FORMAT::PARTS, FORMAT::MINIMA>(
+                            static_cast<int>(size), cells + p * CHUNK_CELLS, count, whole_offset<FORMAT>(), group,
+                            sums + row * STRIDE + PANEL_ROWS * p, STRIDE);
+                    }
+                }
+            }
+            for (int64_t row = 0; row < own_rows; row++) {
+                for (int p = 0; p < panels; p++) {
+                    F own[WIDTH];
+                    for (int v = 0; v < WIDTH; v++) own[v] = load_floats(sums + row * STRIDE + PANEL_ROWS * p + LANES * v);
+                    place_of(matrix, segment, tile + p, out, first_row + row, adds).put(own);
+                }
+            }
+        }
+    }
+}
+
+template <class FORMAT, int DIGITS>
+void multiply_format(const Matrix& matrix, const Segment& segment, const uint8_t* prepared, int64_t rows, int64_t first_panel,
+                     int64_t end_panel, Rows out, bool adds, uint8_t* scratch) {
+    const RowBlock<DIGITS>* blocks = reinterpret_cast<const RowBlock<DIGITS>*>(prepared);
+    if (rows == 1) {
+        one_row<FORMAT, DIGITS>(matrix, segment, blocks, first_panel, end_panel, out, adds);
+    } else {
+        several_rows<FORMAT, DIGITS>(matrix, segment, blocks, rows, first_panel, end_panel, out, adds, scratch);
+    }
+}
+
+}  // namespace

@@ -1,0 +1,107 @@
+// What is done to rows beside products: norms, rotation, the gate of a feed-forward. Sums are made in sixteen lanes that are
+// added in a fixed order, so that they have the same bits on every instruction set.
+#pragma once
+#include <cmath>
+
+#include "vectors.h"
+
+namespace {
+
+inline float sum_of_lanes(const float lanes[PANEL_ROWS]) {
+    float sums[8];
+    for (int i = 0; i < 8; i++) sums[i] = lanes[i] + lanes[i + 8];
+    for (int i = 0; i < 4; i++) sums[i] = sums[i] + sums[i + 4];
+    return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
+inline float largest_of_lanes(const float lanes[PANEL_ROWS]) {
+    float largest = lanes[0];
+    for (int i = 1; i < PANEL_ROWS; i++) largest = lanes[i] > largest ? lanes[i] : largest;
+    return largest;
+}
+
+// e to the power of numbers up to 88, to about the last bit; 0 for what is far below. Cody and Waite's reduction, then a
+// polynomial (coefficients of the Cephes library).
+inline F exponential(F x) {
+    x = greater(splat_float(-87.0f), lesser(splat_float(88.0f), x));  // in this order a NaN stays one
+    I whole = to_integers(mul(x, splat_float(1.44269504f)));
+    F n = to_floats(whole);
+    F r = fma(n, splat_float(-0.693359375f), x);
+    r = fma(n, splat_float(2.12194440e-4f), r);
+    F y = splat_float(1.9875691500e-4f);
+    y = fma(y, r, splat_float(1.3981999507e-3f));
+    y = fma(y, r, splat_float(8.3334519073e-3f));
+    y = fma(y, r, splat_float(4.1665795894e-2f));
+    y = fma(y, r, splat_float(1.6666665459e-1f));
+    y = fma(y, r, splat_float(5.0000001201e-1f));
+    y = fma(mul(r, r), y, add(r, splat_float(1.0f)));
+    return mul(y, bits_of(left<23>(plus(whole, splat(127)))));
+}
+
+inline float exponential_of(float x) {
+    float lanes[LANES];
+    store_floats(lanes, exponential(splat_float(x)));
+    return lanes[0];
+}
+
+// Calls `work(first, numbers)` for 0, LANES, ... with the numbers that are there; the last may be fewer than LANES.
+template <typename Work> inline void in_vectors(int64_t columns, Work work) {
+    int64_t whole = columns / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES) work(i, LANES);
+    if (whole < columns) work(whole, static_cast<int>(columns - whole));
+}
+inline F load_some(const float* p, int count) {
+    if (count == LANES) return load_floats(p);
+    float lanes[LANES] = {};
+    for (int i = 0; i < count; i++) lanes[i] = p[i];
+    return load_floats(lanes);
+}
+inline void store_some(float* p, F a, int count) {
+    if (count == LANES) return store_floats(p, a);
+    float lanes[LANES];
+    store_floats(lanes, a);
+    for (int i = 0; i < count; i++) p[i] = lanes[i];
+}
+
+// Root-mean-square norm (Zhang and Sennrich, 2019); without a weight the numbers are only scaled.
+inline void norm_row(const float* in, float* out, const float* weight, int64_t columns, float epsilon) {
+    float lanes[PANEL_ROWS];
+    F squares[WIDTH];
+    for (int v = 0; v < WIDTH; v++) squares[v] = splat_float(0.0f);
+    for (int64_t i = 0; i < columns; i += PANEL_ROWS) {
+        for (int v = 0; v < WIDTH; v++) {
+            int64_t first = i + LANES * v, left = columns - first;
+            if (left <= 0) break;
+            F numbers = load_some(in + first, left < LANES ? static_cast<int>(left) : LANES);
+            squares[v] = fma(numbers, numbers, squares[v]);
+        }
+    }
+    for (int v = 0; v < WIDTH; v++) store_floats(lanes + LANES * v, squares[v]);
+    F scale = splat_float(1.0f / std::sqrt(sum_of_lanes(lanes) / static_cast<float>(columns) + epsilon));
+    in_vectors(columns, [&](int64_t i, int count) {
+        F normed = mul(load_some(in + i, count), scale);
+        store_some(out + i, weight ? mul(normed, load_some(weight + i, count)) : normed, count);
+    });
+}
+
+// Turns each pair of neighbouring numbers: `turns` has a cosine and a sine for each pair.
+inline void turn_head(float* head, const float* turns, int64_t columns) {
+    for (int64_t i = 0; i + 1 < columns; i += 2) {
+        float x = head[i], y = head[i + 1], cosine = turns[i], sine = turns[i + 1];
+        float xc = x * cosine, ys = y * sine, xs = x * sine, yc = y * cosine;
+        head[i] = xc - ys;
+        head[i + 1] = xs + yc;
+    }
+}
+
+// silu(gate) * up; silu(x) = x / (1 + e^-x).
+inline void gate_row(const float* gate, const float* up, float* out, int64_t columns, int) {
+    const F one = splat_float(1.0f);
+    in_vectors(columns, [&](int64_t i, int count) {
+        F x = load_some(gate + i, count);
+        F silu = div(x, add(one, exponential(sub(splat_float(0.0f), x))));
+        store_some(out + i, mul(silu, load_some(up + i, count)), count);
+    });
+}
+
+}  // namespace

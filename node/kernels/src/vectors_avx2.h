@@ -1,0 +1,109 @@
+// Vectors of AVX2: eight lanes of 32 bits. What each operation does is said in vectors.h.
+#pragma once
+#include <immintrin.h>
+
+namespace {
+
+typedef __m256i I;
+typedef __m256 F;
+constexpr int LANES = 8;
+
+inline I load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline void store(void* p, I a) { _mm256_storeu_si256(static_cast<__m256i*>(p), a); }
+inline F load_floats(const float* p) { return _mm256_loadu_ps(p); }
+inline void store_floats(float* p, F a) { _mm256_storeu_ps(p, a); }
+inline I splat(int32_t a) { return _mm256_set1_epi32(a); }
+inline F splat_float(float a) { return _mm256_set1_ps(a); }
+inline I splat_word(const void* p) {
+    int32_t a;
+    std::memcpy(&a, p, 4);
+    return _mm256_set1_epi32(a);
+}
+
+inline I both(I a, I b) { return _mm256_and_si256(a, b); }
+inline I either(I a, I b) { return _mm256_or_si256(a, b); }
+inline I plus(I a, I b) { return _mm256_add_epi32(a, b); }
+inline I minus(I a, I b) { return _mm256_sub_epi32(a, b); }
+template <int N> inline I left(I a) { return _mm256_slli_epi32(a, N); }
+template <int N> inline I right(I a) { return _mm256_srli_epi32(a, N); }
+template <int N> inline I right_signed(I a) { return _mm256_srai_epi32(a, N); }
+inline I right_by(I a, int n) { return _mm256_srl_epi32(a, _mm_cvtsi32_si128(n)); }
+inline I left_by(I a, int n) { return _mm256_sll_epi32(a, _mm_cvtsi32_si128(n)); }
+
+inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+inline F add(F a, F b) { return _mm256_add_ps(a, b); }
+inline F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+inline F div(F a, F b) { return _mm256_div_ps(a, b); }
+inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+inline F greater(F a, F b) { return _mm256_max_ps(a, b); }
+inline F lesser(F a, F b) { return _mm256_min_ps(a, b); }
+inline F magnitude(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+inline F to_floats(I a) { return _mm256_cvtepi32_ps(a); }
+inline I to_integers(F a) { return _mm256_cvtps_epi32(a); }
+inline F bits_of(I a) { return _mm256_castsi256_ps(a); }
+inline I bits_of(F a) { return _mm256_castps_si256(a); }
+
+inline __m128i load_halves(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+inline F float16s(const uint8_t* p) { return _mm256_cvtph_ps(load_halves(p)); }
+inline I words16(const uint8_t* p) { return _mm256_cvtepu16_epi32(load_halves(p)); }
+inline I bytes8(const uint8_t* p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))); }
+inline I looked_up(const int8_t table[16], I places) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_halves(table)), places);
+}
+
+// Products of digits: a cell's bytes become 16-bit numbers, those of even columns apart from those of odd ones.
+constexpr int STEPS = 16;
+constexpr int SIGNED_OFFSET = 0;
+constexpr int planes(int digits) { return digits == 3 ? 2 : 1; }
+constexpr int most_rows(int digits) { return digits == 3 ? 3 : 6; }
+
+template <bool SIGNED> inline void to_steps(const I cell[8], I steps[STEPS]) {
+    for (int word = 0; word < 8; word++) {
+        if (SIGNED) {
+            steps[2 * word] = _mm256_srai_epi16(_mm256_slli_epi16(cell[word], 8), 8);
+            steps[2 * word + 1] = _mm256_srai_epi16(cell[word], 8);
+        } else {
+            steps[2 * word] = _mm256_and_si256(cell[word], _mm256_set1_epi16(255));
+            steps[2 * word + 1] = _mm256_srli_epi16(cell[word], 8);
+        }
+    }
+}
+inline I step(I sum, I weights, I digits) { return _mm256_add_epi32(sum, _mm256_madd_epi16(weights, digits)); }
+inline void in_order(I& sum) {
+#if defined(__GNUC__)
+    __asm__("" : "+x"(sum));
+#endif
+}
+template <int DIGITS> inline F combined(const I sums[planes(DIGITS)]) {
+    F high = to_floats(sums[0]);
+    return DIGITS == 3 ? add(mul(high, splat_float(256.0f)), to_floats(sums[planes(DIGITS) - 1])) : high;
+}
+inline int32_t sum_of(I a) {
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+// Sixteen numbers of at most 16 bits, of every four columns the even ones first.
+inline I pairs_of(I low, I high) {
+    const I order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12,
+                                     13, 10, 11, 14, 15);
+    return _mm256_shuffle_epi8(_mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8), order);
+}
+// One block of 32 numbers as 16-bit numbers; of three digits the low ones apart, after the others.
+template <int DIGITS> inline void put_digits(const int32_t numbers[32], uint8_t* place, int32_t sums[planes(DIGITS)][2]) {
+    for (int half = 0; half < 2; half++) {
+        I rest[2] = {load(numbers + 16 * half), load(numbers + 16 * half + 8)};
+        for (int plane = planes(DIGITS) - 1; plane >= 0; plane--) {
+            I own[2];
+            for (int i = 0; i < 2; i++) {
+                I higher = plane ? right_signed<8>(plus(rest[i], splat(128))) : splat(0);
+                own[i] = minus(rest[i], left<8>(higher));
+                rest[i] = higher;
+            }
+            store(place + 64 * plane + 32 * half, pairs_of(own[0], own[1]));
+            sums[plane][half] = sum_of(plus(own[0], own[1]));
+        }
+    }
+}
+
+}  // namespace

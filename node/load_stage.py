@@ -1,0 +1,58 @@
+"""Loading a stage: by the kernels where the plan has its weights in a form that only they multiply, else by torch.
+
+What computes is imported only when it is needed: torch alone takes two seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from layerline.errors import ModelMismatchError, PlanInvalidError
+from layerline.models.card import ModelCard
+from layerline.models.model_parts import ModelPart, model_parts
+from layerline.plan import StageSpec
+from node.ranks.group import Alone, RankGroup
+from node.slices.tensor_source import Progress
+from node.stage import Stage
+from node.step.computation import Computation
+
+
+def load_stage(
+    card: ModelCard,
+    path: Path,
+    spec: StageSpec,
+    progress: Progress,
+    group: RankGroup = Alone(),  # noqa: B008  # it has no state
+    threads: int = 1,
+) -> Stage:
+    """The stage of `spec`, ready to compute: all of its layers, or what this rank of `group` has of them.
+
+    Raises PlanInvalidError for a spec that no stage can be, StageFailedError for a device or kernels that are not
+    there, ModelMismatchError and ModelCorruptError for files that are not what `spec` or `card` say, and RuntimeError
+    or MemoryError if the device is full.
+    """
+    assert group.count == len(spec.devices), "a rank for each device"
+    _check_spec(card, spec)
+    part = model_parts(card.spec, group.count, spec.proportions)[group.rank]
+    return Stage(card, spec, _computation(card, path, spec, part, progress, group, threads))
+
+
+def _computation(
+    card: ModelCard, path: Path, spec: StageSpec, part: ModelPart, progress: Progress, group: RankGroup, threads: int
+) -> Computation:
+    if spec.precision:
+        from node.native.computation import load_computation as load_native  # noqa: PLC0415
+
+        return load_native(card, path, spec, part, progress, group, threads)
+    from node.model.torch_computation import load_computation as load_torch  # noqa: PLC0415
+
+    return load_torch(card, path, spec, part, progress, group, threads)
+
+
+def _check_spec(card: ModelCard, spec: StageSpec) -> None:
+    if spec.digest != card.digest:
+        message = f"Model {card.name} has digest {card.digest}, but the plan is for {spec.digest}."
+        raise ModelMismatchError(message, remedy="Copy the same model files to every node.")
+    if spec.last_layer >= card.spec.layers:
+        message = f"Layer {spec.last_layer} of {card.name} was asked for, which has {card.spec.layers} layers."
+        raise PlanInvalidError(message, remedy="Plan again.")

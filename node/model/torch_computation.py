@@ -1,0 +1,135 @@
+"""The layers of a stage computed by torch, on any device.
+
+Shapes: T rows, C hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerline.errors import StageFailedError
+from layerline.frames import Frame, SampledToken, TensorBytes
+from layerline.models.card import ModelCard
+from layerline.models.model_parts import ModelPart
+from layerline.models.sizes import ModelSizes
+from layerline.plan import StageSpec
+from node.model.attention.backend import PagedAttention
+from node.model.attention.run_attention import RunAttention
+from node.model.decoder import Decoder
+from node.model.parallel import joined
+from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
+from node.model.token_sampling import TokenSampling
+from node.model.weights import Held, load_decoder
+from node.ranks.group import RankGroup
+from node.slices.tensor_source import Progress
+from node.step.computation import in_blocks
+from node.step.sampled_token import WantedToken
+
+
+class TorchComputation:
+    """The `Computation` of a decoder."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        attention: PagedAttention,
+        sampling: TokenSampling,
+        device: torch.device,
+        weights_bytes: int,
+    ) -> None:
+        self.weights_bytes = weights_bytes
+        self._decoder = decoder
+        self._attention = attention
+        self._sampling = sampling
+        self._device = device
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the pages."""
+        return self._attention.nbytes
+
+    @torch.inference_mode()
+    def passed(self, frame: Frame) -> TorchRows:
+        """The frame's rows after the layers."""
+        x_TC = tensor_from_bytes(frame.tensor, self._device)
+        if self._decoder.embedding is not None:
+            x_TC = self._decoder.embed(x_TC)
+        self._decoder.layers_(x_TC, self._attention.plan(frame.spans))
+        return TorchRows(x_TC, self._decoder, self._sampling)
+
+
+class TorchRows:
+    """The `PassedRows` of a `TorchComputation`."""
+
+    def __init__(self, x_TC: Tensor, decoder: Decoder, sampling: TokenSampling) -> None:
+        self._x_TC = x_TC
+        self._decoder = decoder
+        self._sampling = sampling
+
+    @torch.inference_mode()
+    def to_bytes(self) -> TensorBytes:
+        """As the next stage takes them."""
+        return bytes_from_tensor(self._x_TC)
+
+    @torch.inference_mode()
+    def finite(self) -> NDArray[np.bool_]:
+        """Of each row whether all of it is numbers: its sum says so."""
+        finite: NDArray[np.bool_] = self._x_TC.sum(dim=1, dtype=torch.float32).isfinite().cpu().numpy()
+        return finite
+
+    @torch.inference_mode()
+    def drawn(self, wanted: Sequence[tuple[int, WantedToken]]) -> list[SampledToken]:
+        """The tokens after these rows; logits of other rows are never computed."""
+        return self._sampling.after(
+            (self._decoder.logits(self._x_TC[rows]), draws) for rows, draws in in_blocks(wanted)
+        )
+
+    @torch.inference_mode()
+    def scored(self, known: Sequence[tuple[int, int]]) -> list[float]:
+        """The log-probabilities of known ids after these rows; only rank 0 gets any."""
+        return self._sampling.scores((self._decoder.logits(self._x_TC[rows]), ids) for rows, ids in in_blocks(known))
+
+
+def load_computation(
+    card: ModelCard, path: Path, spec: StageSpec, part: ModelPart, progress: Progress, group: RankGroup, threads: int
+) -> TorchComputation:
+    """Loads the layers' weights, then allocates their pages; on the CPU it computes with `threads` threads.
+
+    Raises StageFailedError for a device that is not there, ModelCorruptError for files that are not what `card` says,
+    and RuntimeError if the device is full.
+    """
+    torch.set_num_threads(threads)
+    dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[group.rank])
+    held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, dtype=dtype, device=device)
+    decoder = load_decoder(card, path, held, progress)
+    attention = RunAttention.allocate(
+        [layer.attention.core for layer in decoder.layers],
+        pages=spec.pages,
+        page_tokens=spec.page_tokens,
+        kv_dtype=spec.held_kv_dtype,
+        dtype=dtype,
+        device=device,
+    )
+    if group.count > 1:
+        decoder = joined(decoder, part.vocabulary, group)
+    sizes = ModelSizes.of(card, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype).of_rank(part)
+    weights_bytes = sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1))
+    return TorchComputation(decoder, attention, TokenSampling(part.vocabulary.start, group), device, weights_bytes)
+
+
+def _device(name: str) -> torch.device:
+    kind, _, index = name.partition(":")
+    visible = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    known = index.isdecimal() if index else kind == name
+    if known and kind == "cpu":
+        return torch.device(kind)  # the ranks of a CPU are numbered, but torch knows only the one
+    if not known or int(index or 0) >= visible.get(kind, 0):
+        message = f"Device {name} is not there for torch {torch.__version__}."
+        raise StageFailedError(message, remedy="Give the node another --device, or install torch for this one.")
+    return torch.device(name)

@@ -1,0 +1,8 @@
+"""A stage computed by the kernels, on a CPU: weights as they are stored, everything else in float32. Needs no torch.
+
+matrices     matrices and vectors, from slices of stored tensors to panels
+kv_pages     the memory of keys and values, and the tiles of a step's spans
+program      what is done for a step, as operations that the kernels run one after the other
+weights      loading: which slices each matrix consists of
+computation  the whole: frames in, rows and logits out
+"""

@@ -1,0 +1,158 @@
+"""The layers of a stage computed by the kernels.
+
+Shapes: T rows, C hidden, V the tokens of this rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerline.errors import StageFailedError
+from layerline.frames import Frame, SampledToken, TensorBytes
+from layerline.models.card import ModelCard
+from layerline.models.model_parts import ModelPart
+from layerline.models.sizes import ModelSizes
+from layerline.plan import StageSpec
+from node.kernels.engine import Engine
+from node.kernels.library import KernelsMissingError, chosen_instruction_set, library
+from node.native.kv_pages import KvPages
+from node.native.layers import NativeLayers, RankSums, Sizes
+from node.native.weights import Wanted, load_weights
+from node.ranks.group import RankGroup
+from node.slices.tensor_source import Progress
+from node.step.computation import in_blocks
+from node.step.sampled_token import WantedToken, sampled_token
+from node.step.token_scores import log_probabilities
+
+Logits = NDArray[np.float32]
+
+
+class LogitsUse(Protocol):
+    """What becomes of logits [N, V], of which another rank may have the rest: `AloneUse`, or that of several ranks."""
+
+    def after(self, blocks: Iterable[tuple[Logits, Sequence[WantedToken]]]) -> list[SampledToken]:
+        """The tokens that are drawn; none after a row whose logits are not numbers."""
+
+    def scores(self, blocks: Iterable[tuple[Logits, Sequence[int]]]) -> list[float]:
+        """The log-probabilities of known tokens."""
+
+
+class AloneUse:
+    """The `LogitsUse` of a rank that has them all."""
+
+    def after(self, blocks: Iterable[tuple[Logits, Sequence[WantedToken]]]) -> list[SampledToken]:
+        """The tokens that are drawn."""
+        drawn = [
+            sampled_token(row, each) for logits, wanted in blocks for row, each in zip(logits, wanted, strict=True)
+        ]
+        return [token for token in drawn if token is not None]
+
+    def scores(self, blocks: Iterable[tuple[Logits, Sequence[int]]]) -> list[float]:
+        """The log-probabilities of known tokens."""
+        return [score for logits, ids in blocks for score in log_probabilities(logits, ids).tolist()]
+
+
+class NativeComputation:
+    """The `Computation` of `layers`, whose residual goes between stages in `dtype`."""
+
+    def __init__(
+        self, layers: NativeLayers, use: LogitsUse, *, is_first: bool, dtype: str, weights_bytes: int, kv_bytes: int
+    ) -> None:
+        self.weights_bytes = weights_bytes
+        self.kv_bytes = kv_bytes
+        self._layers = layers
+        self._use = use
+        self._is_first = is_first
+        self._dtype = dtype
+
+    def passed(self, frame: Frame) -> NativeRows:
+        """The frame's rows after the layers."""
+        tensor = frame.tensor
+        if self._is_first:
+            x_TC = self._layers.embedded(np.frombuffer(tensor.data, np.int32))
+        else:
+            x_TC = self._layers.residual(tensor)
+        self._layers.layers_(x_TC, frame.spans)
+        return NativeRows(x_TC, self._layers, self._use, self._dtype)
+
+
+class NativeRows:
+    """The `PassedRows` of a `NativeComputation`."""
+
+    def __init__(self, x_TC: NDArray[np.float32], layers: NativeLayers, use: LogitsUse, dtype: str) -> None:
+        self._x_TC = x_TC
+        self._layers = layers
+        self._use = use
+        self._dtype = dtype
+
+    def to_bytes(self) -> TensorBytes:
+        """As the next stage takes them."""
+        return self._layers.to_bytes(self._x_TC, self._dtype)
+
+    def finite(self) -> NDArray[np.bool_]:
+        """Of each row whether all of it is numbers: its sum says so."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            finite: NDArray[np.bool_] = np.isfinite(self._x_TC.sum(axis=1))
+        return finite
+
+    def drawn(self, wanted: Sequence[tuple[int, WantedToken]]) -> list[SampledToken]:
+        """The tokens after these rows; logits of other rows are never computed."""
+        return self._use.after((self._layers.logits(self._x_TC, rows), each) for rows, each in in_blocks(wanted))
+
+    def scored(self, known: Sequence[tuple[int, int]]) -> list[float]:
+        """The log-probabilities of known ids after these rows."""
+        return self._use.scores((self._layers.logits(self._x_TC, rows), ids) for rows, ids in in_blocks(known))
+
+
+def load_computation(
+    card: ModelCard, path: Path, spec: StageSpec, part: ModelPart, progress: Progress, group: RankGroup, threads: int
+) -> NativeComputation:
+    """Loads the layers' weights, then allocates their pages; it computes with `threads` threads.
+
+    Raises StageFailedError where there are no kernels, ModelCorruptError for files that are not what `card` says, and
+    MemoryError if memory is short.
+    """
+    engine = _engine(threads)
+    own = part.part_of(card.spec)
+    sizes = ModelSizes.of(card, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype, weights=spec.held_weights).of_rank(part)
+    total_bytes = sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1))
+    wanted = Wanted(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, weights=spec.held_weights)
+    weights = load_weights(library(), card, path, wanted, total_bytes, progress)
+    pages = KvPages(
+        [layer.spec.attention for layer in weights.layers],
+        pages=spec.pages,
+        page_tokens=spec.page_tokens,
+        kv_dtype=spec.held_kv_dtype,
+    )
+    sums, use = _among(part, group)
+    layers = NativeLayers(engine, own, weights, pages, Sizes(max_rows=spec.max_rows, precision=spec.precision), sums)
+    return NativeComputation(
+        layers,
+        use,
+        is_first=spec.first_layer == 0,
+        dtype=spec.dtype,
+        weights_bytes=total_bytes,
+        kv_bytes=pages.nbytes,
+    )
+
+
+def _among(part: ModelPart, group: RankGroup) -> tuple[RankSums | None, LogitsUse]:
+    """How a rank works together with the others of its group, if there are any."""
+    if group.count == 1:
+        return None, AloneUse()
+    from node.native.ranks import GroupSums, GroupUse  # noqa: PLC0415  # it imports torch
+
+    return GroupSums(part.vocabulary, group), GroupUse(part.vocabulary.start, group)
+
+
+def _engine(threads: int) -> Engine:
+    try:
+        return Engine(library(), chosen_instruction_set(), threads)
+    except KernelsMissingError as missing:
+        message = f"The plan has weights that only the kernels multiply, but there are none here: {missing}"
+        raise StageFailedError(message, remedy="Give --weights bfloat16, or install layerline again.") from missing

@@ -1,0 +1,128 @@
+"""Matrices in panels, and vectors: made of slices of stored tensors, block by block as they are read.
+
+Shapes: I inputs, O outputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
+from numpy.typing import NDArray
+
+from layerline.models.held import FLOATS, PANEL_ROWS, held_storage, matrix_bytes
+from layerline.models.read import StoredBlock
+from node.kernels.engine import Engine, aligned_bytes, pack
+from node.kernels.library import Library
+from node.kernels.structures import FORMATS, Matrix, Segment
+from node.slices.tensor_source import TensorSlice, TensorSource
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Panels:
+    """Rows of a matrix in one storage, 16 side by side."""
+
+    storage: str
+    rows: int
+    columns: int
+    memory: NDArray[np.uint8]
+
+    def segment(self, first_output: int) -> Segment:
+        """These rows as some of a matrix."""
+        number = FORMATS.index(self.storage)
+        return Segment(panels=self.memory.ctypes.data, format=number, rows=self.rows, first_output=first_output)
+
+
+class NativeMatrix:
+    """Panels one below the other, and perhaps a bias; `structure` points into what is held here."""
+
+    def __init__(self, parts: Sequence[Panels], bias_O: NDArray[np.float32] | None = None) -> None:
+        self.parts = tuple(parts)
+        self.inputs = parts[0].columns
+        self.outputs = sum(part.rows for part in parts)
+        self.bias_O = bias_O
+        firsts = np.cumsum([0, *(part.rows for part in parts)])
+        self._segments = (Segment * len(parts))(
+            *(part.segment(int(first)) for part, first in zip(parts, firsts[:-1], strict=True))
+        )
+        self.structure = Matrix(
+            segments=ctypes.cast(self._segments, ctypes.POINTER(Segment)),
+            bias=None if bias_O is None else bias_O.ctypes.data,
+            inputs=self.inputs,
+            segment_count=len(parts),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its panels."""
+        return sum(part.memory.nbytes for part in self.parts)
+
+    def look_up(self, engine: Engine, ids_T: NDArray[np.int32], out_TI: NDArray[np.float32]) -> None:
+        """Puts the rows of these numbers into `out_TI`; only for a matrix of one part."""
+        (segment,) = self._segments
+        engine.look_up(segment, self.inputs, ids_T, out_TI)
+
+
+def load_matrix(
+    library: Library,
+    source: TensorSource,
+    slices: Sequence[TensorSlice],
+    weights: str,
+    bias: Sequence[TensorSlice] = (),
+) -> NativeMatrix:
+    """The matrix of these slices, one below the other, and its bias if it has one."""
+    parts = [_panels(library, source, part, weights) for part in slices]
+    return NativeMatrix(parts, load_vector(source, bias) if bias else None)
+
+
+def load_vector(source: TensorSource, slices: Sequence[TensorSlice]) -> NDArray[np.float32]:
+    """The slices of vectors one after the other, as float32."""
+    parts = [block.to_float32() for part in slices for block in source.blocks(part)]
+    vector = np.concatenate(parts)
+    source.count(vector.nbytes)
+    return vector
+
+
+def _panels(library: Library, source: TensorSource, wanted: TensorSlice, weights: str) -> Panels:
+    assert wanted.columns is not None, "a vector has no panels"
+    rows, columns = wanted.shape
+    storage = held_storage(source.storage(wanted), weights, wanted.columns.part)
+    memory = aligned_bytes(matrix_bytes(storage, rows, columns))
+    for block in source.blocks(wanted):
+        stored = _in_storage(block, storage)
+        pack(library, storage, stored, columns, block.first_row, memory)
+        source.count(len(stored) * library.panel_bytes(storage, columns) // PANEL_ROWS)
+    source.count(memory.nbytes - rows * library.panel_bytes(storage, columns) // PANEL_ROWS)
+    return Panels(storage=storage, rows=rows, columns=columns, memory=memory)
+
+
+def _in_storage(block: StoredBlock, storage: str) -> NDArray[np.uint8]:
+    """The rows [rows, bytes] of a block in the storage that they are to be held in."""
+    if block.storage == storage:
+        if storage not in FLOATS or block.columns is None:
+            return block.stored
+        size, wanted = FLOATS[storage], block.columns
+        return np.ascontiguousarray(block.stored[:, size * wanted.start : size * wanted.stop])
+    numbers = block.to_float32()
+    if storage == "F32":
+        return numbers.view(np.uint8)
+    if storage == "BF16":
+        return rounded_to_bfloat16(numbers).view(np.uint8)
+    made: NDArray[np.uint8] = quantize(numbers, GGMLQuantizationType[storage])
+    return made
+
+
+def rounded_to_bfloat16(numbers: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """The bits of the nearest bfloat16 numbers, of equals the even ones."""
+    bits = np.ascontiguousarray(numbers).view(np.uint32)
+    rounded = ((bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) >> 16).astype(np.uint16)
+    return np.where(np.isnan(numbers), np.uint16(0x7FC0), rounded)
+
+
+def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """The numbers that these bits are."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -1,0 +1,152 @@
+"""What is done for the rows of a step, as a list of operations which the kernels run in one call.
+
+A layer is put together of its parts in the order of the decoder: x ← x + attention(norm(x)), x ← x +
+feed_forward(norm(x)). Where a stage has several ranks the list is cut wherever their parts of a sum have to be
+brought together.
+
+Shapes: C hidden, N heads, D numbers of a head.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerline.models.spec import LayerSpec
+from node.kernels.structures import Operation, OperationKind
+from node.native.matrices import NativeMatrix
+
+
+class Buffer(IntEnum):
+    """The rows that operations work on."""
+
+    RESIDUAL = 0
+    NORMED = 1
+    WIDE = 2  # queries, keys and values; then gate and up
+    NARROW = 3  # what attention gives; then what the gate lets through
+    PART = 4  # this rank's part of a sum
+    LOGITS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NativeLayer:
+    """The weights of one layer, and the number of its rotation among the stage's."""
+
+    spec: LayerSpec
+    attention_norm_C: NDArray[np.float32]
+    qkv: NativeMatrix
+    qk_norm_ND: NDArray[np.float32] | None
+    rotation: int | None
+    attention_output: NativeMatrix
+    feed_forward_norm_C: NDArray[np.float32]
+    gate_up: NativeMatrix
+    down: NativeMatrix
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Operations that are run in one call; after it the ranks bring the sum in Buffer.PART together, if `is_part`."""
+
+    operations: Any  # an array of Operation
+    count: int
+    is_part: bool
+
+
+class Program:
+    """The operations of some layers. Keeps what they point to."""
+
+    def __init__(self, layers: Sequence[NativeLayer], epsilon: float, *, in_parts: bool) -> None:
+        self._kept = layers
+        steps = [
+            step for index, layer in enumerate(layers) for step in _layer(layer, index, epsilon, in_parts=in_parts)
+        ]
+        self.passages = tuple(_passages(steps))
+
+
+def logits_program(norm_C: NDArray[np.float32], epsilon: float, matrix: NativeMatrix) -> Passage:
+    """From rows in Buffer.RESIDUAL to logits."""
+    (passage,) = _passages(
+        [
+            _norm(Buffer.RESIDUAL, norm_C, epsilon),
+            _product(Buffer.NORMED, Buffer.LOGITS, matrix),
+        ]
+    )
+    return passage
+
+
+def _layer(layer: NativeLayer, index: int, epsilon: float, *, in_parts: bool) -> Iterator[Operation]:
+    attention, width = layer.spec.attention, layer.spec.feed_forward.intermediate
+    turned = attention.heads + attention.kv_heads
+    yield _norm(Buffer.RESIDUAL, layer.attention_norm_C, epsilon)
+    yield _product(Buffer.NORMED, Buffer.WIDE, layer.qkv)
+    if layer.qk_norm_ND is not None:
+        yield Operation(
+            kind=OperationKind.HEAD_NORM,
+            target=Buffer.WIDE,
+            count=turned,
+            size=attention.head_dim,
+            number=epsilon,
+            weight=layer.qk_norm_ND.ctypes.data,
+        )
+    if layer.rotation is not None:
+        yield Operation(
+            kind=OperationKind.TURN,
+            target=Buffer.WIDE,
+            index=layer.rotation,
+            count=turned,
+            size=attention.head_dim,
+        )
+    yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index)
+    yield from _added(layer.attention_output, in_parts=in_parts)
+    yield _norm(Buffer.RESIDUAL, layer.feed_forward_norm_C, epsilon)
+    yield _product(Buffer.NORMED, Buffer.WIDE, layer.gate_up)
+    yield Operation(kind=OperationKind.GATE, source=Buffer.WIDE, target=Buffer.NARROW, size=width)
+    yield from _added(layer.down, in_parts=in_parts)
+
+
+def _norm(source: Buffer, weight_C: NDArray[np.float32], epsilon: float) -> Operation:
+    return Operation(
+        kind=OperationKind.NORM,
+        source=source,
+        target=Buffer.NORMED,
+        size=len(weight_C),
+        number=epsilon,
+        weight=weight_C.ctypes.data,
+    )
+
+
+def _product(source: Buffer, target: Buffer, matrix: NativeMatrix, *, adds: bool = False) -> Operation:
+    return Operation(
+        kind=OperationKind.PRODUCT,
+        source=source,
+        target=target,
+        flag=adds,
+        matrix=ctypes.pointer(matrix.structure),
+    )
+
+
+def _added(matrix: NativeMatrix, *, in_parts: bool) -> Iterator[Operation]:
+    """The product of what is in Buffer.NARROW, added to the residual; of several ranks once their parts are one."""
+    if not in_parts:
+        yield _product(Buffer.NARROW, Buffer.RESIDUAL, matrix, adds=True)
+        return
+    yield _product(Buffer.NARROW, Buffer.PART, matrix)
+    yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, size=matrix.outputs)
+
+
+def _passages(operations: Sequence[Operation]) -> Iterator[Passage]:
+    """The operations, cut after those whose result is a part of a sum."""
+    begun: list[Operation] = []
+    for operation in operations:
+        begun.append(operation)
+        if operation.kind == OperationKind.PRODUCT and operation.target == Buffer.PART:
+            yield Passage((Operation * len(begun))(*begun), len(begun), is_part=True)
+            begun = []
+    if begun:
+        yield Passage((Operation * len(begun))(*begun), len(begun), is_part=False)

@@ -1,0 +1,109 @@
+"""Loading a stage for the kernels: its matrices in panels, its vectors and rotations as float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerline.models.card import ModelCard
+from layerline.models.model_parts import ModelPart
+from layerline.models.read import TensorReader
+from layerline.models.spec import ModelSpec
+from node.kernels.library import Library
+from node.native.matrices import NativeMatrix, load_matrix, load_vector
+from node.native.program import NativeLayer
+from node.slices.layer_slices import EndSlices, LayerSlices
+from node.slices.rope_frequencies import frequencies
+from node.slices.tensor_source import Progress, TensorSlice, TensorSource
+
+LOADING_THREADS = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NativeWeights:
+    """Of some layers, and of the model's ends as far as they belong to them; one matrix if the two are tied."""
+
+    layers: tuple[NativeLayer, ...]
+    frequencies: tuple[NDArray[np.float32], ...]  # of each rotation, of every pair
+    embedding: NativeMatrix | None
+    output: NativeMatrix | None
+    final_norm_C: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What is to be loaded: of layers first_layer..last_layer the part `part`, held as `weights` says."""
+
+    first_layer: int
+    last_layer: int
+    part: ModelPart
+    weights: str
+
+
+def load_weights(
+    library: Library, card: ModelCard, path: Path, wanted: Wanted, total_bytes: int, progress: Progress
+) -> NativeWeights:
+    """Raises ModelCorruptError if a tensor is missing, has another shape, or its bytes have changed."""
+    with TensorReader(path, card) as reader:
+        return _Loading(library, TensorSource(card, reader, total_bytes, progress), card.spec, wanted).load()
+
+
+class _Loading:
+    """One loading, by several threads: what they spend their time with are hashes and copies, without Python's lock."""
+
+    def __init__(self, library: Library, source: TensorSource, model: ModelSpec, wanted: Wanted) -> None:
+        self._library = library
+        self._source = source
+        self._model = model
+        self._wanted = wanted
+        self._part = wanted.part.part_of(model)
+        self._numbers = range(wanted.first_layer, wanted.last_layer + 1)
+        specs = [self._part.layer(number).attention for number in self._numbers]
+        self._rotations = list(dict.fromkeys((spec.rope, spec.head_dim) for spec in specs if spec.rope is not None))
+
+    def load(self) -> NativeWeights:
+        ends = EndSlices.of(self._model, self._wanted.part)
+        has_first, has_last = self._numbers.start == 0, self._numbers.stop == self._model.layers
+        tied = has_first and has_last and self._model.tied_output
+        with ThreadPoolExecutor(LOADING_THREADS, "load") as threads:
+            embedding = threads.submit(self._matrix, ends.embedding) if has_first else None
+            output = threads.submit(self._matrix, ends.output) if has_last and not tied else None
+            layers = tuple(threads.map(self._layer, self._numbers))
+        own_output = embedding if tied else output
+        return NativeWeights(
+            layers=layers,
+            frequencies=tuple(frequencies(rope, head_dim) for rope, head_dim in self._rotations),
+            embedding=embedding.result() if embedding else None,
+            output=own_output.result() if own_output else None,
+            final_norm_C=load_vector(self._source, ends.final_norm) if has_last else None,
+        )
+
+    def _layer(self, number: int) -> NativeLayer:
+        slices, spec = LayerSlices.of(self._model, self._wanted.part, number), self._part.layer(number)
+        rope = spec.attention.rope
+        return NativeLayer(
+            spec=spec,
+            attention_norm_C=load_vector(self._source, slices.attention_norm),
+            qkv=self._matrix(slices.qkv, slices.qkv_bias),
+            qk_norm_ND=self._qk_norm(slices, spec.attention.heads, spec.attention.kv_heads),
+            rotation=None if rope is None else self._rotations.index((rope, spec.attention.head_dim)),
+            attention_output=self._matrix(slices.attention_output),
+            feed_forward_norm_C=load_vector(self._source, slices.feed_forward_norm),
+            gate_up=self._matrix(slices.gate_up),
+            down=self._matrix(slices.down),
+        )
+
+    def _qk_norm(self, slices: LayerSlices, heads: int, kv_heads: int) -> NDArray[np.float32] | None:
+        """The weight of every head; those of q and those of k are alike."""
+        if not slices.q_norm:
+            return None
+        q_D, k_D = (load_vector(self._source, part) for part in (slices.q_norm, slices.k_norm))
+        return np.concatenate([np.tile(q_D, (heads, 1)), np.tile(k_D, (kv_heads, 1))])
+
+    def _matrix(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> NativeMatrix:
+        return load_matrix(self._library, self._source, slices, self._wanted.weights, bias)

@@ -1,0 +1,7 @@
+"""Which parts of a model's stored tensors a stage consists of, in whatever form they are then held. Needs no torch.
+
+tensor_source     a slice of a stored tensor, and where slices are read from
+sides             which rows and columns a rank has
+layer_slices      the slices of each matrix and vector of a layer, and of the model's ends
+rope_frequencies  how fast pairs turn, and the order of a head's rows in which pairs are neighbours
+"""

@@ -1,0 +1,70 @@
+"""What computes the layers of a stage: torch on any device, or the kernels on a CPU. The one seam beneath `Stage`.
+
+A computation has the weights and the pages of its layers. It is handed frames that have been checked, and gives what
+the rows are after the layers; whoever has those asks them for what the stage is to hand on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerline.frames import Frame, SampledToken, Span, TensorBytes
+from layerline.models.sizes import LOGITS_ROWS
+from node.step.sampled_token import WantedToken
+
+Wanted = TypeVar("Wanted")
+
+
+class PassedRows(Protocol):
+    """The rows of one step after the layers, until the next step. Of several ranks each is asked the same."""
+
+    def to_bytes(self) -> TensorBytes:
+        """As the next stage takes them."""
+
+    def finite(self) -> NDArray[np.bool_]:
+        """Of each row whether all of it is numbers."""
+
+    def drawn(self, wanted: Sequence[tuple[int, WantedToken]]) -> list[SampledToken]:
+        """The tokens after rows of these numbers, in order; none after a row whose logits are not numbers."""
+
+    def scored(self, known: Sequence[tuple[int, int]]) -> list[float]:
+        """The log-probabilities of known ids after rows of these numbers; NaN where logits are not numbers."""
+
+
+class Computation(Protocol):
+    """The layers of a stage in memory, or one rank's part of them."""
+
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of the weights."""
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the pages."""
+
+    def passed(self, frame: Frame) -> PassedRows:
+        """The frame's rows after the layers; their keys and values are in the pages then."""
+
+
+def in_blocks(wanted: Sequence[tuple[int, Wanted]]) -> Iterator[tuple[list[int], list[Wanted]]]:
+    """Rows and what is wanted after each, so many at a time that their logits have room."""
+    for first in range(0, len(wanted), LOGITS_ROWS):
+        block = wanted[first : first + LOGITS_ROWS]
+        yield [row for row, _ in block], [each for _, each in block]
+
+
+def wanted_tokens(spans: Sequence[Span]) -> list[tuple[int, WantedToken]]:
+    """The rows after which a token is drawn, each with what is wanted there."""
+    wanted: list[tuple[int, WantedToken]] = []
+    for end, span in zip(itertools.accumulate(span.count for span in spans), spans, strict=True):
+        if span.sampling:
+            draws = (
+                WantedToken(sequence=span.sequence, position=p, sampling=span.sampling) for p in span.sampled_positions
+            )
+            wanted += zip(range(end - span.draws, end), draws, strict=True)
+    return wanted

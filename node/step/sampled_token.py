@@ -1,0 +1,34 @@
+"""From the logits of a row to the token that is drawn after it. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerline.frames import SampledToken, Sampling, TensorBytes
+from node.step.sampler import draw
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WantedToken:
+    """A token that is wanted: of which sequence, for which position, and how."""
+
+    sequence: int
+    position: int
+    sampling: Sampling
+
+
+def sampled_token(
+    logits: NDArray[np.float32], wanted: WantedToken, ids: NDArray[np.int64] | None = None
+) -> SampledToken | None:
+    """The token that is drawn of these candidates, `ids` or else the vocabulary; None if the logits are not numbers."""
+    place = draw(logits, wanted.sampling, wanted.position)
+    if place is None:
+        return None
+    returned = None
+    if wanted.sampling.return_logits:
+        returned = TensorBytes(dtype="float32", shape=logits.shape, data=logits.tobytes())
+    token_id = place if ids is None else int(ids[place])
+    return SampledToken(sequence=wanted.sequence, position=wanted.position, token_id=token_id, logits=returned)

@@ -1,0 +1,85 @@
+"""Random matrices in every stored form, and their products by the kernels of one instruction set."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from numpy.typing import NDArray
+
+from layerline.models.held import matrix_bytes
+from layerline.models.storage import to_float32
+from node.kernels.engine import Engine, aligned_bytes, pack
+from node.kernels.library import kernels_here, library
+from node.kernels.structures import FORMATS
+from node.native.matrices import NativeMatrix, Panels
+from node.native.one_product import OneProduct
+
+SETS = library().instruction_sets if kernels_here() else ()
+SCALES = {
+    "Q4_0": [(0, 1e-2)],
+    "Q4_1": [(0, 1e-2), (2, -8e-2)],
+    "Q5_0": [(0, 1e-2)],
+    "Q5_1": [(0, 1e-2), (2, -8e-2)],
+    "Q8_0": [(0, 1e-3)],
+    "Q2_K": [(80, 3e-3), (82, 2e-3)],
+    "Q3_K": [(108, 1e-3)],
+    "Q4_K": [(0, 3e-4), (2, 2e-3)],
+    "Q5_K": [(0, 3e-4), (2, 2e-3)],
+    "Q6_K": [(208, 2e-4)],
+    "IQ4_NL": [(0, 1e-3)],
+    "IQ4_XS": [(0, 1e-5)],
+}  # of a block: where its 16-bit numbers are, and about how large they may be
+
+
+def stored_rows(storage: str, rows: int, columns: int, seed: int = 0) -> NDArray[np.uint8]:
+    """Rows [rows, bytes] of random blocks with scales of a sane size."""
+    random = np.random.default_rng(seed)
+    if storage in ("F32", "F16"):
+        numbers = random.standard_normal((rows, columns))
+        return numbers.astype(np.float32 if storage == "F32" else np.float16).view(np.uint8)
+    if storage == "BF16":
+        bits = random.standard_normal((rows, columns)).astype(np.float32).view(np.uint32) >> 16
+        return bits.astype(np.uint16).view(np.uint8)
+    block_numbers, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[storage]]
+    blocks = random.integers(0, 256, (rows * columns // block_numbers, block_bytes), dtype=np.uint8)
+    for offset, size in SCALES.get(storage, []):
+        scales = (random.uniform(0.5, 1.5, len(blocks)) * size).astype(np.float16)
+        blocks[:, offset : offset + 2] = scales.view(np.uint8).reshape(-1, 2)
+    if storage == "MXFP4":
+        blocks[:, 0] = random.integers(118, 124, len(blocks))
+    return blocks.reshape(rows, -1)
+
+
+class KernelMatrix:
+    """A random matrix in one storage, in panels, and its numbers [outputs, inputs] as `gguf` has them."""
+
+    def __init__(self, storage: str, outputs: int, inputs: int, seed: int = 0) -> None:
+        stored = stored_rows(storage, outputs, inputs, seed)
+        self.outputs, self.inputs = outputs, inputs
+        self.numbers = to_float32(storage, stored.reshape(-1), (outputs, inputs))
+        memory = aligned_bytes(matrix_bytes(storage, outputs, inputs))
+        pack(library(), storage, stored, inputs, 0, memory)
+        self.matrix = NativeMatrix([Panels(storage=storage, rows=outputs, columns=inputs, memory=memory)])
+
+    def unpacked(self, instruction_set: str) -> NDArray[np.float32]:
+        """All rows as floats."""
+        out = np.empty((self.outputs, self.inputs), np.float32)
+        self.matrix.look_up(engine(instruction_set), np.arange(self.outputs, dtype=np.int32), out)
+        return out
+
+    def product(self, rows_TI: NDArray[np.float32], digits: int, instruction_set: str) -> NDArray[np.float32]:
+        """Rows times the matrix [rows, outputs]."""
+        return OneProduct(rows_TI, self.matrix, engine(instruction_set), digits).multiply().copy()
+
+
+@functools.cache
+def engine(instruction_set: str, threads: int = 1) -> Engine:
+    """One engine of each kind for all tests of a process."""
+    return Engine(library(), instruction_set, threads)
+
+
+def every_storage() -> tuple[str, ...]:
+    """The forms that the kernels multiply."""
+    return FORMATS

@@ -1,0 +1,105 @@
+"""What the kernels hold is what the plan counts: the stored bytes and hardly more, in every form of weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+
+from layerline.models.held import held_storage, matrix_bytes
+from layerline.models.model_parts import model_parts
+from layerline.models.sizes import ModelSizes
+from node.kernels.library import library
+from node.kernels.structures import FORMATS
+from node.native.matrices import NativeMatrix
+from node.native.program import NativeLayer
+from node.native.weights import NativeWeights, Wanted, load_weights
+from tests.bench.models import MODELS
+from tests.fakes.kernel_matrices import SETS, engine
+from tests.fakes.logits import assert_close
+from tests.fakes.model_files import TinyModel
+from tests.fakes.tiny_models import BY_KERNELS, Rows, StoredModel, frame_of, logits_of, reference_logits
+
+MODEL = TinyModel(hidden=64, intermediate=96, layers=3)
+TOKENS = [3, 50, 7, 120, 44, 9, 201]
+WEIGHTS = ("stored", "bfloat16", "float32", "int8", "int4")
+QUANTISED = {"int8": "Q8_0", "int4": "Q4_1"}
+Told = list[tuple[int, int]]
+
+
+def loaded(stored: StoredModel, weights: str, ranks: int = 1, rank: int = 0) -> tuple[NativeWeights, Told]:
+    seen: Told = []
+    part = model_parts(stored.card.spec, ranks)[rank]
+    sizes = ModelSizes.of(stored.card, dtype="float32", kv_dtype="float32", weights=weights).of_rank(part)
+    wanted = Wanted(first_layer=0, last_layer=stored.card.spec.layers - 1, part=part, weights=weights)
+    total = sizes.weights_bytes(range(stored.card.spec.layers))
+    made = load_weights(library(), stored.card, stored.path, wanted, total, lambda *done: seen.append(done))
+    return made, seen
+
+
+def matrices_of(layer: NativeLayer) -> list[NativeMatrix]:
+    return [layer.qkv, layer.attention_output, layer.gate_up, layer.down]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredModel:
+    return StoredModel.written(tmp_path_factory.mktemp("held"), MODEL)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_the_plan_counts_what_is_held(stored: StoredModel, weights: str, ranks: int) -> None:
+    for rank in range(ranks):
+        made, seen = loaded(stored, weights, ranks, rank)
+        matrices = {id(matrix): matrix for layer in made.layers for matrix in matrices_of(layer)}
+        matrices |= {id(matrix): matrix for matrix in (made.embedding, made.output) if matrix is not None}
+        vectors: list[Any] = [made.final_norm_C]
+        for layer in made.layers:
+            vectors += [layer.attention_norm_C, layer.feed_forward_norm_C, layer.qkv.bias_O]
+        held = sum(m.nbytes for m in matrices.values()) + sum(v.nbytes for v in vectors if v is not None)
+        assert seen[-1] == (held, held)
+
+
+@pytest.mark.parametrize("weights", ["stored", "float32"])
+def test_logits_are_those_of_transformers(stored: StoredModel, weights: str) -> None:
+    expected = reference_logits(stored.reference(), TOKENS)[-1]
+    result: Any = stored.stage(**{**BY_KERNELS, "weights": weights}).run(frame_of(Rows(token_ids=TOKENS)))
+    assert_close(logits_of(result.sampled[0]), expected)
+
+
+@pytest.mark.parametrize("weights", QUANTISED)
+def test_weights_are_rounded_as_gguf_rounds_them(stored: StoredModel, weights: str) -> None:
+    exact, rounded = (loaded(stored, each)[0].layers[1].down for each in ("stored", weights))
+    ids = np.arange(exact.outputs, dtype=np.int32)
+    numbers, held = (np.empty((exact.outputs, exact.inputs), np.float32) for _ in range(2))
+    exact.look_up(engine(SETS[0]), ids, numbers)
+    rounded.look_up(engine(SETS[0]), ids, held)
+    kind = GGMLQuantizationType[QUANTISED[weights]]
+    assert np.array_equal(held, dequantize(quantize(numbers, kind), kind))
+
+
+@pytest.mark.parametrize("storage", FORMATS)
+def test_a_stored_form_is_held_as_it_is_where_columns_are_whole_blocks(storage: str) -> None:
+    assert held_storage(storage, "stored", range(256, 768)) == storage
+    ragged = held_storage(storage, "stored", range(8, 264))
+    assert ragged == (storage if storage in ("F32", "F16", "BF16") else "F32")
+
+
+@pytest.mark.parametrize("storage", ["IQ2_XXS", "IQ1_S", "TQ1_0"])
+def test_what_the_kernels_do_not_multiply_loses_nothing(storage: str) -> None:
+    assert held_storage(storage, "stored", range(256)) == "F32"
+
+
+@pytest.mark.parametrize("storage", FORMATS)
+def test_bytes_are_those_of_the_library(storage: str) -> None:
+    assert matrix_bytes(storage, 33, 512) == 3 * library().panel_bytes(storage, 512)
+
+
+def test_a_real_file_takes_hardly_more_than_its_bytes() -> None:
+    stored = StoredModel.at(MODELS["smollm2"].fetch())
+    sizes = ModelSizes.of(stored.card, dtype="float32", kv_dtype="bfloat16", weights="stored")
+    held = sizes.weights_bytes(range(30))
+    assert held <= 1.03 * sum(entry.nbytes for entry in stored.card.tensors)
