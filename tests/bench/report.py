@@ -18,6 +18,8 @@ UNITS = (
     ("prompt_tokens", "prompt tokens"),
     ("percent", "%"),
     ("mib", "MiB"),
+    ("mb_per_s", "MB/s"),
+    ("mb", "MB"),
     ("cores_busy", "cores busy"),
     ("chunks", "chunks"),
     ("ranks", "ranks"),

@@ -162,50 +162,76 @@ struct Reader {
     float* sums;  // [stride]
     float most, total;
     int32_t first, last;  // positions that it sees
-
-    bool sees(int64_t position) const { return first <= position && position <= last; }
 };
 
 constexpr int READERS = WIDTH == 1 ? 12 : WIDTH == 2 ? 6 : 4;  // at a time
 
-// The scores of N readers with a tile of keys.
-template <int N> inline void score_tile(const Reader* readers, const float* keys, int head_dim, float scores[][BLOCK_POSITIONS]) {
-    F sums[N][WIDTH];
+// The scores of N readers with TILES tiles of keys, of which as many numbers lie between two.
+template <int N, int TILES>
+inline void score_tiles(const Reader* readers, const float* keys, int head_dim, float* scores) {
+    F sums[N][TILES][WIDTH];
+UNROLL(16)
     for (int n = 0; n < N; n++) {
-        for (int v = 0; v < WIDTH; v++) sums[n][v] = splat_float(0.0f);
+        for (int t = 0; t < TILES; t++) {
+            for (int v = 0; v < WIDTH; v++) sums[n][t][v] = splat_float(0.0f);
+        }
     }
     for (int i = 0; i < head_dim; i++) {
-        F key[WIDTH];
-        for (int v = 0; v < WIDTH; v++) key[v] = load_floats(keys + i * TILE + LANES * v);
+        F key[TILES][WIDTH];
+UNROLL(2)
+        for (int t = 0; t < TILES; t++) {
+UNROLL(4)
+            for (int v = 0; v < WIDTH; v++) key[t][v] = load_floats(keys + (t * head_dim + i) * TILE + LANES * v);
+        }
 UNROLL(16)
         for (int n = 0; n < N; n++) {
             F number = splat_float(readers[n].query[i]);
-            for (int v = 0; v < WIDTH; v++) sums[n][v] = fma(number, key[v], sums[n][v]);
+UNROLL(2)
+            for (int t = 0; t < TILES; t++) {
+UNROLL(4)
+                for (int v = 0; v < WIDTH; v++) sums[n][t][v] = fma(number, key[t][v], sums[n][t][v]);
+            }
         }
     }
+UNROLL(16)
     for (int n = 0; n < N; n++) {
-        for (int v = 0; v < WIDTH; v++) store_floats(scores[n] + LANES * v, sums[n][v]);
+        for (int t = 0; t < TILES; t++) {
+            for (int v = 0; v < WIDTH; v++) store_floats(scores + n * BLOCK_POSITIONS + t * TILE + LANES * v, sums[n][t][v]);
+        }
     }
 }
 
-// Adds to the sums of N readers the values of a block, each weighed.
-template <int N> inline void sum_values(const Reader* readers, const float* values, int stride, float weights[][BLOCK_POSITIONS]) {
-    for (int first = 0; first < stride; first += PANEL_ROWS) {
-        F sums[N][WIDTH];
-        for (int n = 0; n < N; n++) {
-            for (int v = 0; v < WIDTH; v++) sums[n][v] = load_floats(readers[n].sums + first + LANES * v);
-        }
-        for (int position = 0; position < BLOCK_POSITIONS; position++) {
-            F value[WIDTH];
-            for (int v = 0; v < WIDTH; v++) value[v] = load_floats(values + position * stride + first + LANES * v);
+// Adds to COLUMNS sixteens of the sums of N readers the values of a block, each weighed.
+template <int N, int COLUMNS>
+inline void sum_values(const Reader* readers, const float* values, int stride, int first, const float* weights) {
+    F sums[N][COLUMNS][WIDTH];
 UNROLL(16)
-            for (int n = 0; n < N; n++) {
-                F weight = splat_float(weights[n][position]);
-                for (int v = 0; v < WIDTH; v++) sums[n][v] = fma(weight, value[v], sums[n][v]);
+    for (int n = 0; n < N; n++) {
+        for (int c = 0; c < COLUMNS; c++) {
+            for (int v = 0; v < WIDTH; v++) sums[n][c][v] = load_floats(readers[n].sums + first + TILE * c + LANES * v);
+        }
+    }
+    for (int position = 0; position < BLOCK_POSITIONS; position++) {
+        F value[COLUMNS][WIDTH];
+UNROLL(2)
+        for (int c = 0; c < COLUMNS; c++) {
+UNROLL(4)
+            for (int v = 0; v < WIDTH; v++) value[c][v] = load_floats(values + position * stride + first + TILE * c + LANES * v);
+        }
+UNROLL(16)
+        for (int n = 0; n < N; n++) {
+            F weight = splat_float(weights[n * BLOCK_POSITIONS + position]);
+UNROLL(2)
+            for (int c = 0; c < COLUMNS; c++) {
+UNROLL(4)
+                for (int v = 0; v < WIDTH; v++) sums[n][c][v] = fma(weight, value[c][v], sums[n][c][v]);
             }
         }
-        for (int n = 0; n < N; n++) {
-            for (int v = 0; v < WIDTH; v++) store_floats(readers[n].sums + first + LANES * v, sums[n][v]);
+    }
+UNROLL(16)
+    for (int n = 0; n < N; n++) {
+        for (int c = 0; c < COLUMNS; c++) {
+            for (int v = 0; v < WIDTH; v++) store_floats(readers[n].sums + first + TILE * c + LANES * v, sums[n][c][v]);
         }
     }
 }
@@ -218,31 +244,38 @@ inline F capped(F score, float cap) {
 }
 
 // Makes scores of a block to weights, relative to the new maximum, to which what was read before is brought as well.
-inline void weigh(Reader& reader, const AttentionForm& form, int64_t block, int stride, float scores[BLOCK_POSITIONS]) {
+inline void weigh(Reader& reader, const AttentionForm& form, int64_t block, int stride, float* scores) {
     const int64_t begin = block * BLOCK_POSITIONS;
-    float most[PANEL_ROWS], totals[PANEL_ROWS];
+    const int from = reader.first > begin ? static_cast<int>(reader.first - begin < BLOCK_POSITIONS ? reader.first - begin : BLOCK_POSITIONS) : 0;
+    const int to = reader.last - begin < BLOCK_POSITIONS ? static_cast<int>(reader.last - begin) + 1 : BLOCK_POSITIONS;
+    if (from >= to) {
+        std::memset(scores, 0, sizeof(float) * BLOCK_POSITIONS);
+        return;
+    }
     for (int i = 0; i < BLOCK_POSITIONS; i += LANES) {
         F score = mul(load_floats(scores + i), splat_float(form.scale));
         store_floats(scores + i, form.soft_cap > 0.0f ? capped(score, form.soft_cap) : score);
     }
-    for (int i = 0; i < PANEL_ROWS; i++) {
-        most[i] = LEAST;
-        totals[i] = 0.0f;
+    for (int i = 0; i < from; i++) scores[i] = LEAST;
+    for (int i = to; i < BLOCK_POSITIONS; i++) scores[i] = LEAST;
+    float most[PANEL_ROWS], totals[PANEL_ROWS];
+    for (int v = 0; v < TILE; v += LANES) {
+        F largest = load_floats(scores + v);
+        for (int t = 1; t < BLOCK_TILES; t++) largest = greater(largest, load_floats(scores + TILE * t + v));
+        store_floats(most + v, largest);
     }
-    for (int i = 0; i < BLOCK_POSITIONS; i++) {
-        scores[i] = reader.sees(begin + i) ? scores[i] : LEAST;
-    }
-    for (int i = 0; i < BLOCK_POSITIONS; i++) most[i % TILE] = scores[i] <= most[i % TILE] ? most[i % TILE] : scores[i];
-    float largest = largest_of_lanes(most);
-    float reference = largest > reader.most ? largest : reader.most;
+    const float largest = largest_of_lanes(most), reference = largest > reader.most ? largest : reader.most;
     for (int i = 0; i < BLOCK_POSITIONS; i += LANES) {
         store_floats(scores + i, exponential(sub(load_floats(scores + i), splat_float(reference))));
     }
-    for (int i = 0; i < BLOCK_POSITIONS; i++) {
-        scores[i] = reader.sees(begin + i) ? scores[i] : 0.0f;
-        totals[i % TILE] += scores[i];
+    for (int i = 0; i < from; i++) scores[i] = 0.0f;
+    for (int i = to; i < BLOCK_POSITIONS; i++) scores[i] = 0.0f;
+    for (int v = 0; v < TILE; v += LANES) {
+        F total = load_floats(scores + v);
+        for (int t = 1; t < BLOCK_TILES; t++) total = add(total, load_floats(scores + TILE * t + v));
+        store_floats(totals + v, total);
     }
-    float kept = reader.most == reference ? 1.0f : exponential_of(reader.most - reference);
+    const float kept = reader.most == reference ? 1.0f : exponential_of(reader.most - reference);
     reader.total = reader.total * kept + sum_of_lanes(totals);
     reader.most = reference;
     if (kept != 1.0f) {
@@ -255,13 +288,17 @@ inline void weigh(Reader& reader, const AttentionForm& form, int64_t block, int 
 template <int N>
 __attribute__((noinline)) void read_block(Reader* readers, const AttentionForm& form, int64_t block, const float* keys,
                                           const float* values, int head_dim, int stride) {
-    alignas(64) float scores[N][BLOCK_POSITIONS];
-    for (int tile = 0; tile < BLOCK_TILES; tile++) {
-        score_tile<N>(readers, keys + tile * TILE * head_dim, head_dim,
-                      reinterpret_cast<float(*)[BLOCK_POSITIONS]>(&scores[0][tile * TILE]));
+    constexpr int TOGETHER = 2 * N <= READERS ? 2 : 1;  // tiles of keys, and sixteens of values
+    alignas(64) float scores[N * BLOCK_POSITIONS];
+    for (int tile = 0; tile < BLOCK_TILES; tile += TOGETHER) {
+        score_tiles<N, TOGETHER>(readers, keys + tile * TILE * head_dim, head_dim, scores + tile * TILE);
     }
-    for (int n = 0; n < N; n++) weigh(readers[n], form, block, stride, scores[n]);
-    sum_values<N>(readers, values, stride, scores);
+    for (int n = 0; n < N; n++) weigh(readers[n], form, block, stride, scores + n * BLOCK_POSITIONS);
+    int first = 0;
+    for (; first + TOGETHER * TILE <= stride; first += TOGETHER * TILE) {
+        sum_values<N, TOGETHER>(readers, values, stride, first, scores);
+    }
+    for (; first < stride; first += TILE) sum_values<N, 1>(readers, values, stride, first, scores);
 }
 
 // `row_count` rows of one sequence read from one key-value head; they share the tiles of the last one.

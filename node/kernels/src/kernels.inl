@@ -69,13 +69,13 @@ template <class FORMAT> void unpack_cells(const uint8_t* panel, int64_t columns,
             Block block = block_of<FORMAT>(panel, columns, b, v);
             typename FORMAT::State state = FORMAT::begin(block);
             for (int c = 0; c < FORMAT::CELLS; c++) {
-                Cell cell;
-                FORMAT::cell(block, state, c, cell);
+                Scales scales;
+                FORMAT::scales(block, state, c, scales);
                 for (int column = 0; column < BLOCK; column++) {
-                    I word = cell.words[column / 4];
+                    I word = FORMAT::word(block, state, c, column / 4);
                     F number = FORMAT::SIGNED ? signed_byte_number(word, column % 4) : byte_number(word, column % 4);
-                    number = mul(sub(number, splat_float(FORMAT::OFFSET)), cell.scale[column / OWN]);
-                    if (FORMAT::MINIMA) number = add(number, cell.least[column / OWN]);
+                    number = mul(sub(number, splat_float(FORMAT::OFFSET)), scales.scale[column / OWN]);
+                    if (FORMAT::MINIMA) number = add(number, scales.least[column / OWN]);
                     float lanes[LANES];
                     store_floats(lanes, number);
                     float* place = out + v * columns + (b * FORMAT::CELLS + c) * BLOCK + column;

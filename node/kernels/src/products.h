@@ -15,7 +15,7 @@ using layerline::Matrix;
 using layerline::Rows;
 using layerline::Segment;
 
-constexpr int64_t AHEAD = 4096;    // bytes of a matrix that are asked for before they are needed
+constexpr int64_t AHEAD = 8192;    // bytes of a matrix that are asked for before they are needed
 constexpr int TILE_PANELS = 4;     // that are unpacked together, so that a group of rows is read once for all of them
 constexpr int CHUNK_CELLS = 32;    // of each of them
 
@@ -62,53 +62,91 @@ inline Place place_of(const Matrix& matrix, const Segment& segment, int64_t pane
     return {out.data + row * out.stride + first, bias, adds, left < PANEL_ROWS ? static_cast<int>(left) : PANEL_ROWS};
 }
 
-// The sums of the integer products of one part of a cell, as a float, without the offset of the cell's bytes.
-template <int DIGITS, int PARTS, int OFFSET>
-inline F part_product(const I steps[STEPS], const RowBlock<DIGITS>& row, int part) {
-    constexpr int PLANES = planes(DIGITS), OWN = STEPS / PARTS;
-    I sums[PLANES];
-    for (int plane = 0; plane < PLANES; plane++) {
-        const int32_t* halves = row.sums[plane];
-        sums[plane] = OFFSET ? splat(-OFFSET * (PARTS == 1 ? halves[0] + halves[1] : halves[part])) : splat(0);
-UNROLL(16)
-        for (int i = part * OWN; i < (part + 1) * OWN; i++) {
-            sums[plane] = step(sums[plane], steps[i], splat_word(row.digits + 4 * (STEPS * plane + i)));
+template <class FORMAT> constexpr int whole_offset() { return FORMAT::OFFSET + (FORMAT::SIGNED ? SIGNED_OFFSET : 0); }
+
+// The integer products of one part of a cell with a row, as floats. All 16 rows of the panel go together, so that each of the
+// row's digits is read once for them.
+template <class FORMAT, int DIGITS>
+inline void part_products(const Block blocks[WIDTH], const typename FORMAT::State states[WIDTH], int cell, int part,
+                          const RowBlock<DIGITS>& row, F out[WIDTH]) {
+    constexpr int PLANES = planes(DIGITS), PARTS = FORMAT::PARTS, OFFSET = whole_offset<FORMAT>();
+    constexpr int CHAINS = WIDTH * PLANES < 4 ? 2 : 1;  // of additions, each of which waits for the one before
+    I sums[WIDTH][PLANES][CHAINS];
+UNROLL(4)
+    for (int v = 0; v < WIDTH; v++) {
+UNROLL(3)
+        for (int plane = 0; plane < PLANES; plane++) {
+            const int32_t* halves = row.sums[plane];
+            sums[v][plane][0] = OFFSET ? splat(-OFFSET * (PARTS == 1 ? halves[0] + halves[1] : halves[part])) : splat(0);
+            sums[v][plane][CHAINS - 1] = CHAINS == 1 ? sums[v][plane][0] : splat(0);
         }
     }
-    return combined<DIGITS>(sums);
+UNROLL(8)
+    for (int i = 0; i < 8 / PARTS; i++) {
+        const int word = part * (8 / PARTS) + i;
+        I steps[WIDTH][WORD_STEPS];
+UNROLL(4)
+        for (int v = 0; v < WIDTH; v++) to_steps<FORMAT::SIGNED>(FORMAT::word(blocks[v], states[v], cell, word), steps[v]);
+UNROLL(2)
+        for (int s = 0; s < WORD_STEPS; s++) {
+UNROLL(3)
+            for (int plane = 0; plane < PLANES; plane++) {
+                const I digits = splat_word(row.digits + 4 * (STEPS * plane + WORD_STEPS * word + s));
+UNROLL(4)
+                for (int v = 0; v < WIDTH; v++) {
+                    I& sum = sums[v][plane][(WORD_STEPS == 1 ? i : s) % CHAINS];
+                    sum = step(sum, steps[v][s], digits);
+                    in_order(sum);
+                }
+            }
+        }
+    }
+UNROLL(4)
+    for (int v = 0; v < WIDTH; v++) {
+        I whole[PLANES];
+UNROLL(3)
+        for (int plane = 0; plane < PLANES; plane++) {
+            whole[plane] = CHAINS == 1 ? sums[v][plane][0] : plus(sums[v][plane][0], sums[v][plane][CHAINS - 1]);
+        }
+        out[v] = combined<DIGITS>(whole);
+    }
 }
-
-template <class FORMAT> constexpr int whole_offset() { return FORMAT::OFFSET + (FORMAT::SIGNED ? SIGNED_OFFSET : 0); }
 
 template <class FORMAT, int DIGITS>
 __attribute__((noinline)) void one_row(const Matrix& matrix, const Segment& segment, const RowBlock<DIGITS>* row,
                                        int64_t first_panel, int64_t end_panel, Rows out, bool adds) {
-    const int64_t blocks = matrix.inputs / (BLOCK * FORMAT::CELLS);
+    const int64_t block_count = matrix.inputs / (BLOCK * FORMAT::CELLS);
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
         const uint8_t* bytes = segment.panels + panel * panel_bytes<FORMAT>(matrix.inputs);
         F sums[WIDTH];
-        for (int v = 0; v < WIDTH; v++) sums[v] = splat_float(0.0f);
-        for (int64_t b = 0; b < blocks; b++) {
-            for (int line = 0; line < FORMAT::WORDS; line++) ask_for(bytes + 64 * (b * FORMAT::WORDS + line));
-UNROLL(1)
-            for (int v = 0; v < WIDTH; v++) {
-                Block block = block_of<FORMAT>(bytes, matrix.inputs, b, LANES * v);
-                typename FORMAT::State state = FORMAT::begin(block);
-UNROLL(1)
-                for (int first = 0; first < FORMAT::CELLS; first += FORMAT::PERIOD)
 UNROLL(4)
-                for (int c = first; c < first + FORMAT::PERIOD; c++) {
-                    const RowBlock<DIGITS>& own = row[b * FORMAT::CELLS + c];
-                    Cell cell;
-                    I steps[STEPS];
-                    FORMAT::cell(block, state, c, cell);
-                    to_steps<FORMAT::SIGNED>(cell.words, steps);
+        for (int v = 0; v < WIDTH; v++) sums[v] = splat_float(0.0f);
+        for (int64_t b = 0; b < block_count; b++) {
+UNROLL(8)
+            for (int line = 0; line < FORMAT::WORDS; line++) ask_for(bytes + 64 * (b * FORMAT::WORDS + line));
+            Block blocks[WIDTH];
+            typename FORMAT::State states[WIDTH];
+UNROLL(4)
+            for (int v = 0; v < WIDTH; v++) {
+                blocks[v] = block_of<FORMAT>(bytes, matrix.inputs, b, LANES * v);
+                states[v] = FORMAT::begin(blocks[v]);
+            }
+UNROLL(1)
+            for (int first = 0; first < FORMAT::CELLS; first += FORMAT::PERIOD)
+UNROLL(4)
+            for (int c = first; c < first + FORMAT::PERIOD; c++) {
+                const RowBlock<DIGITS>& own = row[b * FORMAT::CELLS + c];
 UNROLL(2)
-                    for (int part = 0; part < FORMAT::PARTS; part++) {
-                        F product = part_product<DIGITS, FORMAT::PARTS, whole_offset<FORMAT>()>(steps, own, part);
-                        sums[v] = fma(mul(product, splat_float(own.unit)), cell.scale[part], sums[v]);
+                for (int part = 0; part < FORMAT::PARTS; part++) {
+                    F products[WIDTH];
+                    part_products<FORMAT, DIGITS>(blocks, states, c, part, own, products);
+UNROLL(4)
+                    for (int v = 0; v < WIDTH; v++) {
+                        Scales scales;
+                        FORMAT::scales(blocks[v], states[v], c, scales);
+                        sums[v] = fma(mul(products[v], splat_float(own.unit)), scales.scale[part], sums[v]);
                         float value = own.values[FORMAT::PARTS == 1 ? 2 : part];
-                        if (FORMAT::MINIMA) sums[v] = fma(cell.least[part], splat_float(value), sums[v]);
+                        if (FORMAT::MINIMA) sums[v] = fma(scales.least[part], splat_float(value), sums[v]);
                     }
                 }
             }
@@ -134,14 +172,17 @@ __attribute__((noinline)) void unpack(const uint8_t* panel, int64_t columns, int
             Block block = block_of<FORMAT>(panel, columns, b, LANES * v);
             typename FORMAT::State state = FORMAT::begin(block);
             for (int c = 0; c < FORMAT::CELLS; c++) {
-                Cell cell;
-                I steps[STEPS];
-                FORMAT::cell(block, state, c, cell);
-                to_steps<FORMAT::SIGNED>(cell.words, steps);
-                for (int i = 0; i < STEPS; i++) store(out[c].steps[i] + LANES * v, steps[i]);
+                Scales scales;
+                FORMAT::scales(block, state, c, scales);
+UNROLL(8)
+                for (int word = 0; word < 8; word++) {
+                    I steps[WORD_STEPS];
+                    to_steps<FORMAT::SIGNED>(FORMAT::word(block, state, c, word), steps);
+                    for (int s = 0; s < WORD_STEPS; s++) store(out[c].steps[WORD_STEPS * word + s] + LANES * v, steps[s]);
+                }
                 for (int part = 0; part < FORMAT::PARTS; part++) {
-                    store_floats(out[c].scale[part] + LANES * v, cell.scale[part]);
-                    if (FORMAT::MINIMA) store_floats(out[c].least[part] + LANES * v, cell.least[part]);
+                    store_floats(out[c].scale[part] + LANES * v, scales.scale[part]);
+                    if (FORMAT::MINIMA) store_floats(out[c].least[part] + LANES * v, scales.least[part]);
                 }
             }
         }

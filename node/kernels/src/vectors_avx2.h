@@ -57,15 +57,13 @@ constexpr int SIGNED_OFFSET = 0;
 constexpr int planes(int digits) { return digits == 3 ? 2 : 1; }
 constexpr int most_rows(int digits) { return digits == 3 ? 3 : 6; }
 
-template <bool SIGNED> inline void to_steps(const I cell[8], I steps[STEPS]) {
-    for (int word = 0; word < 8; word++) {
-        if (SIGNED) {
-            steps[2 * word] = _mm256_srai_epi16(_mm256_slli_epi16(cell[word], 8), 8);
-            steps[2 * word + 1] = _mm256_srai_epi16(cell[word], 8);
-        } else {
-            steps[2 * word] = _mm256_and_si256(cell[word], _mm256_set1_epi16(255));
-            steps[2 * word + 1] = _mm256_srli_epi16(cell[word], 8);
-        }
+template <bool SIGNED> inline void to_steps(I word, I steps[2]) {
+    if (SIGNED) {
+        steps[0] = _mm256_srai_epi16(_mm256_slli_epi16(word, 8), 8);
+        steps[1] = _mm256_srai_epi16(word, 8);
+    } else {
+        steps[0] = _mm256_and_si256(word, _mm256_set1_epi16(255));
+        steps[1] = _mm256_srli_epi16(word, 8);
     }
 }
 inline I step(I sum, I weights, I digits) { return _mm256_add_epi32(sum, _mm256_madd_epi16(weights, digits)); }

@@ -58,10 +58,8 @@ constexpr int SIGNED_OFFSET = 128;
 constexpr int planes(int digits) { return digits; }
 constexpr int most_rows(int digits) { return digits == 1 ? 16 : digits == 2 ? 12 : 8; }
 
-template <bool SIGNED> inline void to_steps(const I cell[8], I steps[STEPS]) {
-    for (int word = 0; word < 8; word++) {
-        steps[word] = SIGNED ? _mm512_xor_si512(cell[word], _mm512_set1_epi8(-128)) : cell[word];
-    }
+template <bool SIGNED> inline void to_steps(I word, I steps[1]) {
+    steps[0] = SIGNED ? _mm512_xor_si512(word, _mm512_set1_epi8(-128)) : word;
 }
 inline I step(I sum, I weights, I digits) { return _mm512_dpbusd_epi32(sum, weights, digits); }
 inline void in_order(I& sum) {

@@ -61,9 +61,7 @@ constexpr int SIGNED_OFFSET = 0;
 constexpr int planes(int digits) { return digits; }
 constexpr int most_rows(int digits) { return digits == 1 ? 6 : digits == 2 ? 3 : 2; }
 
-template <bool SIGNED> inline void to_steps(const I cell[8], I steps[STEPS]) {
-    for (int word = 0; word < 8; word++) steps[word] = cell[word];
-}
+template <bool SIGNED> inline void to_steps(I word, I steps[1]) { steps[0] = word; }
 inline I step(I sum, I weights, I digits) {
     return vdotq_s32(sum, vreinterpretq_s8_s32(weights), vreinterpretq_s8_s32(digits));
 }

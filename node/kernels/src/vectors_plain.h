@@ -105,9 +105,7 @@ constexpr int SIGNED_OFFSET = 0;
 constexpr int planes(int digits) { return digits; }
 constexpr int most_rows(int) { return 4; }
 
-template <bool SIGNED> inline void to_steps(const I cell[8], I steps[STEPS]) {
-    for (int word = 0; word < 8; word++) steps[word] = cell[word];
-}
+template <bool SIGNED> inline void to_steps(I word, I steps[1]) { steps[0] = word; }
 inline I step(I sum, I weights, I digits) {
     for (int b = 0; b < 4; b++) {
         for (int i = 0; i < 16; i++) sum.lane[i] += byte_of(weights.lane[i], b) * byte_of(digits.lane[i], b);
