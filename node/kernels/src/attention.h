@@ -286,7 +286,7 @@ inline void weigh(Reader& reader, const AttentionForm& form, int64_t block, int 
 }
 
 template <int N>
-__attribute__((noinline)) void read_block(Reader* readers, const AttentionForm& form, int64_t block, const float* keys,
+NOT_INLINED void read_block(Reader* readers, const AttentionForm& form, int64_t block, const float* keys,
                                           const float* values, int head_dim, int stride) {
     constexpr int TOGETHER = 2 * N <= READERS ? 2 : 1;  // tiles of keys, and sixteens of values
     alignas(64) float scores[N * BLOCK_POSITIONS];

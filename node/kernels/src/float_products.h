@@ -18,7 +18,7 @@ inline void make_float_group(const float* rows, int64_t stride, int count, int64
 }
 
 template <class FORMAT>
-__attribute__((noinline)) void one_float_row(const Matrix& matrix, const Segment& segment, const float* row,
+NOT_INLINED void one_float_row(const Matrix& matrix, const Segment& segment, const float* row,
                                              int64_t first_panel, int64_t end_panel, Rows out, bool adds) {
     const int64_t columns = whole_chains(matrix.inputs);
     constexpr int64_t COLUMN_BYTES = FORMAT::BYTES * PANEL_ROWS;
@@ -46,7 +46,7 @@ UNROLL(8)
 
 // Adds the products of N rows with `columns` columns of a panel, as floats, to `sums`.
 template <int N>
-__attribute__((noinline)) void multiply_columns(const float* panel, int64_t columns, const float* rows, float* sums,
+NOT_INLINED void multiply_columns(const float* panel, int64_t columns, const float* rows, float* sums,
                                                 int64_t sums_stride) {
     for (int64_t column = 0; column < columns; column += CHAIN) {
         F chain[N][WIDTH];

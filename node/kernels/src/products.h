@@ -19,7 +19,13 @@ constexpr int64_t AHEAD = 8192;    // bytes of a matrix that are asked for befor
 constexpr int TILE_PANELS = 4;     // that are unpacked together, so that a group of rows is read once for all of them
 constexpr int CHUNK_CELLS = 32;    // of each of them
 
-inline void ask_for(const uint8_t* p) { __builtin_prefetch(p + AHEAD); }
+inline void ask_for(const uint8_t* p) {
+#if defined(__GNUC__)
+    __builtin_prefetch(p + AHEAD);
+#else
+    (void)p;
+#endif
+}
 
 template <class FORMAT> constexpr int64_t panel_bytes(int64_t columns) {
     return columns / (BLOCK * FORMAT::CELLS) * (64 * FORMAT::WORDS + 16 * FORMAT::SMALL);
@@ -113,7 +119,7 @@ UNROLL(3)
 }
 
 template <class FORMAT, int DIGITS>
-__attribute__((noinline)) void one_row(const Matrix& matrix, const Segment& segment, const RowBlock<DIGITS>* row,
+NOT_INLINED void one_row(const Matrix& matrix, const Segment& segment, const RowBlock<DIGITS>* row,
                                        int64_t first_panel, int64_t end_panel, Rows out, bool adds) {
     const int64_t block_count = matrix.inputs / (BLOCK * FORMAT::CELLS);
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
@@ -162,11 +168,9 @@ template <int PARTS, bool MINIMA> struct CachedCell {
     float least[MINIMA ? PARTS : 0][PANEL_ROWS];
 };
 
-template <class FORMAT> using CellOf = CachedCell<FORMAT::PARTS, FORMAT::MINIMA>;
-
 template <class FORMAT>
-__attribute__((noinline)) void unpack(const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block,
-                                      CellOf<FORMAT>* out) {
+void unpack(const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block,
+            CachedCell<FORMAT::PARTS, FORMAT::MINIMA>* out) {
     for (int64_t b = first_block; b < end_block; b++, out += FORMAT::CELLS) {
         for (int v = 0; v < WIDTH; v++) {
             Block block = block_of<FORMAT>(panel, columns, b, LANES * v);
@@ -191,7 +195,7 @@ UNROLL(8)
 
 // Adds the products of N rows with neighbouring cells of a panel to `sums`, 16 of each row.
 template <int DIGITS, int PARTS, bool MINIMA, int N>
-__attribute__((noinline)) void multiply_cells(const CachedCell<PARTS, MINIMA>* cells, int count, int offset,
+NOT_INLINED void multiply_cells(const CachedCell<PARTS, MINIMA>* cells, int count, int offset,
                                               const RowBlock<DIGITS>* rows, float* sums, int64_t sums_stride) {
     constexpr int PLANES = planes(DIGITS), OWN = STEPS / PARTS;
     for (int c = 0; c < count; c++, rows += N) {
@@ -255,12 +259,21 @@ inline void multiply_group(int rows, const CachedCell<PARTS, MINIMA>* cells, int
 // Rows of a step are multiplied so many at a time, so that their sums with a tile of panels stay in the cache.
 constexpr int MOST_SUMS = 480;  // a multiple of every size of a group
 
-template <class FORMAT, int DIGITS>
-void several_rows(const Matrix& matrix, const Segment& segment, const RowBlock<DIGITS>* prepared, int64_t rows,
-                  int64_t first_panel, int64_t end_panel, Rows out, bool adds, uint8_t* scratch) {
-    typedef CellOf<FORMAT> Cells;
-    constexpr int CHUNK_BLOCKS = CHUNK_CELLS / FORMAT::CELLS;
-    const int64_t blocks = matrix.inputs / (BLOCK * FORMAT::CELLS), row_blocks = matrix.inputs / BLOCK;
+// What several rows need to know of a format besides the kind of its cells.
+template <int PARTS, bool MINIMA> struct Unpacked {
+    void (*unpack)(const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block, CachedCell<PARTS, MINIMA>*);
+    int64_t panel_bytes;
+    int cells;  // of a block
+    int offset;
+};
+
+template <int DIGITS, int PARTS, bool MINIMA>
+void several_rows(const Unpacked<PARTS, MINIMA>& format, const Matrix& matrix, const Segment& segment,
+                  const RowBlock<DIGITS>* prepared, int64_t rows, int64_t first_panel, int64_t end_panel, Rows out, bool adds,
+                  uint8_t* scratch) {
+    typedef CachedCell<PARTS, MINIMA> Cells;
+    const int chunk_blocks = CHUNK_CELLS / format.cells;
+    const int64_t row_blocks = matrix.inputs / BLOCK, blocks = row_blocks / format.cells;
     Cells* cells = reinterpret_cast<Cells*>(scratch);
     float* sums = reinterpret_cast<float*>(scratch + TILE_PANELS * CHUNK_CELLS * sizeof(Cells));
     constexpr int64_t STRIDE = TILE_PANELS * PANEL_ROWS;
@@ -269,20 +282,20 @@ void several_rows(const Matrix& matrix, const Segment& segment, const RowBlock<D
         for (int64_t first_row = 0; first_row < rows; first_row += MOST_SUMS) {
             const int64_t own_rows = rows - first_row < MOST_SUMS ? rows - first_row : MOST_SUMS;
             std::memset(sums, 0, sizeof(float) * own_rows * STRIDE);
-            for (int64_t first = 0; first < blocks; first += CHUNK_BLOCKS) {
-                const int64_t end = first + CHUNK_BLOCKS < blocks ? first + CHUNK_BLOCKS : blocks;
-                const int count = static_cast<int>(end - first) * FORMAT::CELLS;
+            for (int64_t first = 0; first < blocks; first += chunk_blocks) {
+                const int64_t end = first + chunk_blocks < blocks ? first + chunk_blocks : blocks;
+                const int count = static_cast<int>(end - first) * format.cells;
                 for (int p = 0; p < panels; p++) {
-                    const uint8_t* panel = segment.panels + (tile + p) * panel_bytes<FORMAT>(matrix.inputs);
-                    unpack<FORMAT>(panel, matrix.inputs, first, end, cells + p * CHUNK_CELLS);
+                    const uint8_t* panel = segment.panels + (tile + p) * format.panel_bytes;
+                    format.unpack(panel, matrix.inputs, first, end, cells + p * CHUNK_CELLS);
                 }
                 for (int64_t row = 0, size = 0; row < own_rows; row += size) {
                     size = group_rows(static_cast<int>(own_rows - row), most_rows(DIGITS));
-                    const RowBlock<DIGITS>* group = prepared + (first_row + row) * row_blocks + first * FORMAT::CELLS * size;
+                    const RowBlock<DIGITS>* group = prepared + (first_row + row) * row_blocks + first * format.cells * size;
                     for (int p = 0; p < panels; p++) {
-                        multiply_group<DIGITS, FORMAT::PARTS, FORMAT::MINIMA>(
-                            static_cast<int>(size), cells + p * CHUNK_CELLS, count, whole_offset<FORMAT>(), group,
-                            sums + row * STRIDE + PANEL_ROWS * p, STRIDE);
+                        multiply_group<DIGITS, PARTS, MINIMA>(static_cast<int>(size), cells + p * CHUNK_CELLS, count,
+                                                              format.offset, group, sums + row * STRIDE + PANEL_ROWS * p,
+                                                              STRIDE);
                     }
                 }
             }
@@ -301,11 +314,10 @@ template <class FORMAT, int DIGITS>
 void multiply_format(const Matrix& matrix, const Segment& segment, const uint8_t* prepared, int64_t rows, int64_t first_panel,
                      int64_t end_panel, Rows out, bool adds, uint8_t* scratch) {
     const RowBlock<DIGITS>* blocks = reinterpret_cast<const RowBlock<DIGITS>*>(prepared);
-    if (rows == 1) {
-        one_row<FORMAT, DIGITS>(matrix, segment, blocks, first_panel, end_panel, out, adds);
-    } else {
-        several_rows<FORMAT, DIGITS>(matrix, segment, blocks, rows, first_panel, end_panel, out, adds, scratch);
-    }
+    if (rows == 1) return one_row<FORMAT, DIGITS>(matrix, segment, blocks, first_panel, end_panel, out, adds);
+    const Unpacked<FORMAT::PARTS, FORMAT::MINIMA> format = {unpack<FORMAT>, panel_bytes<FORMAT>(matrix.inputs), FORMAT::CELLS,
+                                                           whole_offset<FORMAT>()};
+    several_rows<DIGITS>(format, matrix, segment, blocks, rows, first_panel, end_panel, out, adds, scratch);
 }
 
 }  // namespace

@@ -27,6 +27,13 @@
 #define LAYERLINE_TEXT(words) #words
 #endif
 
+// A function of its own, so that the compiler gives it all registers.
+#if defined(__GNUC__)
+#define NOT_INLINED __attribute__((noinline))
+#else
+#define NOT_INLINED __declspec(noinline)
+#endif
+
 #if defined(LAYERLINE_AVX512)
 #include "vectors_avx512.h"
 #elif defined(LAYERLINE_AVX2)
