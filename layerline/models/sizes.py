@@ -83,10 +83,14 @@ class Described(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightSize:
-    """Some weights: how many numbers, each of which a token is multiplied with, and the bytes they are held in."""
+    """Some weights: how many numbers, each of which a token is multiplied with, and the bytes they are held in.
+
+    `converted` are the stored forms of matrices among them that should be held as stored, but cannot be.
+    """
 
     numbers: int
     held_bytes: int
+    converted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,10 +121,8 @@ class ModelSizes:
 
     def of_rank(self, part: ModelPart) -> ModelSizes:
         """Those of the part that one rank has."""
-        own, starts = (
-            part.part_of(self.model),
-            [_starts(kind, of) for kind, of in zip(part.kinds, self.model.kinds, strict=True)],
-        )
+        own = part.part_of(self.model)
+        starts = [_starts(kind, of) for kind, of in zip(part.kinds, self.model.kinds, strict=True)]
         return _counted(self.model, own, self.table, self.dtype, self.kv_dtype, self.weights, starts)
 
     def weights_bytes(self, layers: range) -> int:
@@ -139,6 +141,11 @@ class ModelSizes:
             + last * self.final_norm.held_bytes
             + (last and not shared) * self.output.held_bytes
         )
+
+    def converted(self, layers: range) -> frozenset[str]:
+        """The stored forms of matrices of a stage that should be held as stored, but cannot be."""
+        ends = [self.embedding] * (layers.start == 0) + [self.output] * (layers.stop == len(self.layers))
+        return frozenset().union(*(size.converted for size in (*self.layers[layers.start : layers.stop], *ends)))
 
     def kv_bytes_per_token(self, layers: range) -> int:
         """Bytes that one position takes in the KV pages of `layers`."""
@@ -211,16 +218,17 @@ def _size(
     numbers = sum(math.prod(map(len, sides)) for sides in parts)
     if not weights:
         return WeightSize(numbers=numbers, held_bytes=numbers * DTYPE_BYTES[dtype])
-    held_bytes = sum(_panels_bytes(tensor, sides, weights) for tensor, sides in zip(tensors, parts, strict=True))
-    return WeightSize(numbers=numbers, held_bytes=held_bytes)
-
-
-def _panels_bytes(tensor: _Tensor, sides: Sequence[range], weights: str) -> int:
-    """Bytes of a matrix as the kernels hold it, or of a vector."""
-    if len(sides) == 1:
-        return len(sides[0]) * VECTOR_BYTES
-    rows, columns = sides
-    return matrix_bytes(held_storage(tensor.storage, weights, columns), len(rows), len(columns))
+    held_bytes, converted = 0, set()
+    for tensor, sides in zip(tensors, parts, strict=True):
+        if len(sides) == 1:
+            held_bytes += len(sides[0]) * VECTOR_BYTES
+            continue
+        rows, columns = sides
+        storage = held_storage(tensor.storage, weights, columns)
+        held_bytes += matrix_bytes(storage, len(rows), len(columns))
+        if weights == "stored" and storage != tensor.storage:
+            converted.add(tensor.storage)
+    return WeightSize(numbers=numbers, held_bytes=held_bytes, converted=frozenset(converted))
 
 
 def _kv_bytes(attention: AttentionSpec, kv_dtype: str) -> int:

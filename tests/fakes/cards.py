@@ -14,10 +14,14 @@ TOKENIZER = TokenizerCard(json="{}", add_bos=False, bos_id=None, eos_ids=(), cha
 
 
 @functools.cache
-def model_card(spec: ModelSpec, *, name: str = "m", digest: str = "digest") -> ModelCard:
-    """A card whose tensors are stored in BF16, each by itself."""
-    ends = (_entry(spec, rule, 0) for rule in ENDS if rule.name != "output" or not spec.tied_output)
-    layers = (_entry(spec, rule, layer) for layer in range(spec.layers) for rule in decoder_tensors(spec.layer(layer)))
+def model_card(spec: ModelSpec, *, name: str = "m", digest: str = "digest", storage: str = "BF16") -> ModelCard:
+    """A card whose matrices are stored in `storage`, vectors in BF16, each by itself."""
+    ends = (_entry(spec, rule, 0, storage) for rule in ENDS if rule.name != "output" or not spec.tied_output)
+    layers = (
+        _entry(spec, rule, layer, storage)
+        for layer in range(spec.layers)
+        for rule in decoder_tensors(spec.layer(layer))
+    )
     tensors = (*ends, *layers)
     return ModelCard(
         name=name,
@@ -30,15 +34,16 @@ def model_card(spec: ModelSpec, *, name: str = "m", digest: str = "digest") -> M
     )
 
 
-def _entry(spec: ModelSpec, rule: TensorRule, layer: int) -> TensorEntry:
+def _entry(spec: ModelSpec, rule: TensorRule, layer: int, matrices: str) -> TensorEntry:
     lengths = side_lengths(spec, spec.layer(layer))
     shape = tuple(lengths[side] for side in rule.sides)
+    storage = matrices if len(shape) == 2 else "BF16"
     stored = StoredTensor(
         name=rule.safetensors.name.format(n=layer),
         file="model.safetensors",
-        storage="BF16",
+        storage=storage,
         shape=shape,
         offset=0,
-        nbytes=stored_bytes("BF16", shape),
+        nbytes=stored_bytes(storage, shape),
     )
     return TensorEntry(name=rule.name.format(n=layer), shape=shape, ranges=(RowRange.whole(stored),))

@@ -49,6 +49,7 @@ def device(
     gb_per_s: float = 20.0,
     tflops: float = 0.0,
     measured_while_busy: bool = False,
+    kernels: str = "",
 ) -> DeviceFacts:
     """A device; its compute counts for nothing unless `tflops` is given."""
     return DeviceFacts(
@@ -62,6 +63,7 @@ def device(
         matrix_flops_per_s=tflops * 1e12,
         memory_bytes_per_s=gb_per_s * 1e9,
         measured_while_busy=measured_while_busy,
+        kernels=kernels,
     )
 
 

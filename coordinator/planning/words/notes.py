@@ -10,6 +10,7 @@ from coordinator.planning.split import Split
 from coordinator.planning.stages import pages_of, tightest_of
 from coordinator.planning.words.reasons import left_out_sentence
 from coordinator.planning.words.speeds import speed_notes
+from layerline.models.held import INTEGERS
 from layerline.models.model_parts import unevenness
 from layerline.units import format_bytes, format_seconds
 
@@ -19,6 +20,7 @@ def plan_notes(decision: Decision) -> list[str]:
     return [
         *_stages_notes(decision),
         *_unevenness_notes(decision),
+        *_converted_notes(decision),
         *speed_notes(decision.candidates),
         *(left_out_sentence(each) for each in decision.left_out),
         *_context_notes(decision),
@@ -38,6 +40,19 @@ def _stages_notes(decision: Decision) -> list[str]:
     name, devices = group.node.name, len(group.ranks)
     where = f"{name} offers" if devices == 1 else f"{devices} devices of {name} offer"
     return [f"The model needs {format_bytes(needed)} and {where} {format_bytes(offered)}, so it is not split."]
+
+
+def _converted_notes(decision: Decision) -> list[str]:
+    """What takes more memory than it is stored in, since the kernels cannot multiply it as it is."""
+    converted = frozenset[str]().union(
+        *(rank.footprint.sizes.converted(each.layers) for each in decision.assignments for rank in each.group.ranks)
+    )
+    if not converted:
+        return []
+    names = ", ".join(sorted(converted))
+    known = converted <= INTEGERS.keys()
+    why = "as ranks divide their blocks" if known else "as the kernels do not multiply them as they are"
+    return [f"Matrices stored as {names} are held in float32, {why}."]
 
 
 def _split_notes(decision: Decision, split: Split) -> list[str]:

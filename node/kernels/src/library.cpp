@@ -95,9 +95,13 @@ OFFERED int64_t layerline_prepared_bytes(const Engine* engine, int32_t floats, i
 OFFERED void layerline_pack(int32_t format, const uint8_t* stored, int64_t stride, int64_t rows, int64_t columns,
                             int64_t first_row, uint8_t* panels) {
     const int64_t bytes = panel_bytes(format, columns);
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t row = first_row + i;
-        put_row(format, stored + i * stride, columns, static_cast<int>(row % 16), panels + row / 16 * bytes);
+    for (int64_t done = 0; done < rows;) {
+        const uint8_t* own[16];
+        const int64_t row = first_row + done, left = rows - done, room = 16 - row % 16;
+        const int count = static_cast<int>(left < room ? left : room);
+        for (int i = 0; i < count; i++) own[i] = stored + (done + i) * stride;
+        put_rows(format, own, columns, static_cast<int>(row % 16), count, panels + row / 16 * bytes);
+        done += count;
     }
 }
 

@@ -9,7 +9,9 @@ namespace layerline {
 bool is_float(int format);
 int64_t row_bytes(int format, int64_t columns);
 int64_t panel_bytes(int format, int64_t columns);
-void put_row(int format, const uint8_t* stored, int64_t columns, int row, uint8_t* panel);
+
+// Puts stored rows into a panel, the first as its row `first`; there are at most 16 - first.
+void put_rows(int format, const uint8_t* const* stored, int64_t columns, int first, int count, uint8_t* panel);
 
 // The kernels of that name, or null if this library has none or this processor cannot run them.
 const Kernels* kernels_named(const char* name);

@@ -58,28 +58,45 @@ uint32_t in_order_of_bytes(const uint8_t* stored) {
     return ordered;
 }
 
-void put_block(const Layout& layout, const uint8_t* stored, int row, uint8_t* words, uint8_t* small) {
+// Rows [first, first + count) of a block's words, halves and bytes; `stored` has the block in each of these rows.
+void put_block(const Layout& layout, const uint8_t* const* stored, int64_t offset, int first, int count, uint8_t* words,
+               uint8_t* small) {
     if (layout.fifth_bits >= 0) {
-        uint32_t bits = in_order_of_bytes(stored + layout.fifth_bits);
-        std::memcpy(words + 4 * row, &bits, 4);
+        for (int row = 0; row < count; row++) {
+            uint32_t bits = in_order_of_bytes(stored[row] + offset + layout.fifth_bits);
+            std::memcpy(words + 4 * (first + row), &bits, 4);
+        }
         words += 4 * ROWS;
     }
     for (const Part& part : layout.word_parts) {
-        for (int i = 0; i < part.count; i++, words += 4 * ROWS) std::memcpy(words + 4 * row, stored + part.offset + 4 * i, 4);
+        for (int i = 0; i < part.count; i++, words += 4 * ROWS) {
+            for (int row = 0; row < count; row++) {
+                std::memcpy(words + 4 * (first + row), stored[row] + offset + part.offset + 4 * i, 4);
+            }
+        }
     }
     for (const Part& part : layout.half_parts) {
-        for (int i = 0; i < part.count; i++, small += 2 * ROWS) std::memcpy(small + 2 * row, stored + part.offset + 2 * i, 2);
+        for (int i = 0; i < part.count; i++, small += 2 * ROWS) {
+            for (int row = 0; row < count; row++) {
+                std::memcpy(small + 2 * (first + row), stored[row] + offset + part.offset + 2 * i, 2);
+            }
+        }
     }
-    if (layout.byte_part.count) small[row] = stored[layout.byte_part.offset];
+    for (int row = 0; row < count && layout.byte_part.count; row++) {
+        small[first + row] = stored[row][offset + layout.byte_part.offset];
+    }
+}
+
+template <int BYTES>
+void put_floats(const uint8_t* const* stored, int64_t columns, int first, int count, uint8_t* panel) {
+    for (int64_t column = 0; column < columns; column++) {
+        for (int row = 0; row < count; row++) {
+            std::memcpy(panel + (column * ROWS + first + row) * BYTES, stored[row] + column * BYTES, BYTES);
+        }
+    }
 }
 
 int64_t whole_chains(int64_t columns) { return (columns + 7) / 8 * 8; }
-
-void put_floats(int bytes, const uint8_t* stored, int64_t columns, int row, uint8_t* panel) {
-    for (int64_t column = 0; column < columns; column++) {
-        std::memcpy(panel + (column * ROWS + row) * bytes, stored + column * bytes, bytes);
-    }
-}
 
 }  // namespace
 
@@ -96,13 +113,15 @@ int64_t panel_bytes(int format, int64_t columns) {
     return columns / layout.columns * (64 * layout.words + 16 * layout.small);
 }
 
-void put_row(int format, const uint8_t* stored, int64_t columns, int row, uint8_t* panel) {
+void put_rows(int format, const uint8_t* const* stored, int64_t columns, int first, int count, uint8_t* panel) {
     const Layout& layout = LAYOUTS[format];
-    if (is_float(format)) return put_floats(layout.bytes, stored, columns, row, panel);
+    if (format == FORMAT_F32) return put_floats<4>(stored, columns, first, count, panel);
+    if (is_float(format)) return put_floats<2>(stored, columns, first, count, panel);
     const int64_t blocks = columns / layout.columns;
     uint8_t* small = panel + blocks * 64 * layout.words;
     for (int64_t block = 0; block < blocks; block++) {
-        put_block(layout, stored + block * layout.bytes, row, panel + block * 64 * layout.words, small + block * 16 * layout.small);
+        put_block(layout, stored, block * layout.bytes, first, count, panel + block * 64 * layout.words,
+                  small + block * 16 * layout.small);
     }
 }
 
