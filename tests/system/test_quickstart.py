@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ def test_two_small_nodes_answer_and_end(machine: Machine) -> None:
     assert finished.stdout == f"{ANSWER}\n"
     assert "quickstart-a" in finished.stderr
     assert "quickstart-b" in finished.stderr
-    assert "layers 15-29" in finished.stderr
+    assert re.search(r"layers [1-9]\d?-29", finished.stderr), finished.stderr
     assert "tokens/s" in finished.stderr
     assert "quickstart:" not in finished.stderr
     assert_nothing_left(machine)

@@ -109,50 +109,71 @@ inline void keep_row(const Pages& pages, int head, int64_t tile, int place, cons
 
 inline F signed_bytes(const uint8_t* p) { return to_floats(right_signed<24>(left<24>(bytes8(p)))); }
 
+// LANES numbers that lie from the one at `index` on, without their scale.
+template <int STORAGE> inline F held_numbers(const uint8_t* data, int64_t index) {
+    if (STORAGE == KV_F32) return bits_of(load(data + 4 * index));
+    return STORAGE == KV_BF16 ? bfloat16s(data + 2 * index) : signed_bytes(data + index);
+}
+
 // The keys of a tile as floats [head_dim][16].
-inline void load_keys(const Half& keys, float* out) {
-    const int group = keys.storage == KV_INT8 ? group_of(keys.numbers) : 1;
-    for (int number = 0; number < keys.numbers; number++) {
+template <int STORAGE> inline void load_keys(const Half& keys, float* out) {
+    const int group = STORAGE == KV_INT8 ? group_of(keys.numbers) : keys.numbers;
+    for (int first = 0; first < keys.numbers; first += group) {
         for (int v = 0; v < TILE; v += LANES) {
-            const int at = number * TILE + v;
-            F loaded;
-            if (keys.storage == KV_F32) {
-                loaded = bits_of(load(keys.data + 4 * at));
-            } else if (keys.storage == KV_BF16) {
-                loaded = bfloat16s(keys.data + 2 * at);
-            } else {
-                loaded = mul(signed_bytes(keys.data + at), bfloat16s(keys.scales + 2 * (number / group * TILE + v)));
+            const F scale = STORAGE == KV_INT8 ? bfloat16s(keys.scales + 2 * (first / group * TILE + v)) : splat_float(1.0f);
+            for (int number = first; number < first + group; number++) {
+                F own = held_numbers<STORAGE>(keys.data, number * TILE + v);
+                store_floats(out + number * TILE + v, STORAGE == KV_INT8 ? mul(own, scale) : own);
             }
-            store_floats(out + at, loaded);
         }
     }
 }
 
+// One number of a value.
+template <int STORAGE> inline float held_number(const Half& values, int64_t position, int index) {
+    const int64_t at = position * values.numbers + index;
+    if (STORAGE == KV_BF16) return from_bfloat16(half_at(values.data, at));
+    if (STORAGE == KV_INT8) {
+        const int group = group_of(values.numbers);
+        const float scale = from_bfloat16(half_at(values.scales, position * (values.numbers / group) + index / group));
+        return static_cast<float>(static_cast<int8_t>(values.data[at])) * scale;
+    }
+    float number;
+    std::memcpy(&number, values.data + 4 * at, 4);
+    return number;
+}
+
 // The first `positions` values of a tile as floats [16][stride]; what is beyond them, or beyond a value's numbers, is zero.
-inline void load_values(const Half& values, int positions, int stride, float* out) {
-    const int group = values.storage == KV_INT8 ? group_of(values.numbers) : 1;
-    std::memset(out, 0, sizeof(float) * TILE * stride);
-    for (int position = 0; position < positions; position++) {
-        for (int i = 0; i < values.numbers; i += LANES) {
-            const int64_t at = static_cast<int64_t>(position) * values.numbers + i;
-            float* place = out + position * stride + i;
-            const int count = values.numbers - i < LANES ? values.numbers - i : LANES;
-            if (values.storage == KV_F32) {
-                std::memcpy(place, values.data + 4 * at, 4 * count);
-            } else if (values.storage == KV_BF16 && count == LANES) {
-                store_floats(place, bfloat16s(values.data + 2 * at));
-            } else if (values.storage == KV_BF16) {
-                for (int n = 0; n < count; n++) place[n] = from_bfloat16(half_at(values.data, at + n));
-            } else if (count == LANES && group % LANES == 0) {
-                float scale = from_bfloat16(half_at(values.scales, position * (values.numbers / group) + i / group));
-                store_floats(place, mul(signed_bytes(values.data + at), splat_float(scale)));
-            } else {
-                for (int n = 0; n < count; n++) {
-                    float scale = from_bfloat16(half_at(values.scales, position * (values.numbers / group) + (i + n) / group));
-                    place[n] = static_cast<float>(static_cast<int8_t>(values.data[at + n])) * scale;
-                }
+template <int STORAGE> inline void load_values(const Half& values, int positions, int stride, float* out) {
+    const int group = STORAGE == KV_INT8 ? group_of(values.numbers) : values.numbers;
+    if (positions < TILE || stride > values.numbers) std::memset(out, 0, sizeof(float) * TILE * stride);
+    for (int64_t position = 0; position < positions; position++, out += stride) {
+        if (group % LANES) {
+            for (int i = 0; i < values.numbers; i++) out[i] = held_number<STORAGE>(values, position, i);
+            continue;
+        }
+        for (int first = 0; first < values.numbers; first += group) {
+            const uint8_t* scales = values.scales + 2 * (position * (values.numbers / group) + first / group);
+            const F scale = splat_float(STORAGE == KV_INT8 ? from_bfloat16(half_at(scales, 0)) : 1.0f);
+            for (int i = first; i < first + group; i += LANES) {
+                F own = held_numbers<STORAGE>(values.data, position * values.numbers + i);
+                store_floats(out + i, STORAGE == KV_INT8 ? mul(own, scale) : own);
             }
         }
+    }
+}
+
+// A tile's keys and the first `positions` of its values, as floats.
+inline void load_tile(const Half& keys, const Half& values, int positions, int stride, float* own_keys, float* own_values) {
+    if (keys.storage == KV_F32) {
+        load_keys<KV_F32>(keys, own_keys);
+        load_values<KV_F32>(values, positions, stride, own_values);
+    } else if (keys.storage == KV_BF16) {
+        load_keys<KV_BF16>(keys, own_keys);
+        load_values<KV_BF16>(values, positions, stride, own_values);
+    } else {
+        load_keys<KV_INT8>(keys, own_keys);
+        load_values<KV_INT8>(values, positions, stride, own_values);
     }
 }
 
@@ -335,8 +356,8 @@ inline void attend_rows(const Pages& pages, const AttentionForm& form, const Ste
             }
             const int64_t tile = whole.tiles[(position - whole.first_position) / TILE];
             const int64_t there = last - position + 1;
-            load_keys(keys_of(pages, tile, kv_head), own_keys);
-            load_values(values_of(pages, tile, kv_head), there < TILE ? static_cast<int>(there) : TILE, stride, own_values);
+            load_tile(keys_of(pages, tile, kv_head), values_of(pages, tile, kv_head), there < TILE ? static_cast<int>(there) : TILE,
+                      stride, own_keys, own_values);
         }
         for (int i = 0, size = 0; i < reader_count; i += size) {
             const int left = reader_count - i;
