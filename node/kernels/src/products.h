@@ -138,9 +138,10 @@ UNROLL(4)
                 states[v] = FORMAT::begin(blocks[v]);
             }
 UNROLL(1)
-            for (int first = 0; first < FORMAT::CELLS; first += FORMAT::PERIOD)
+            for (int turn = 0; turn < FORMAT::CELLS / FORMAT::PERIOD; turn++)
 UNROLL(4)
-            for (int c = first; c < first + FORMAT::PERIOD; c++) {
+            for (int i = 0; i < FORMAT::PERIOD; i++) {
+                const int c = turn * FORMAT::PERIOD + i;
                 const RowBlock<DIGITS>& own = row[b * FORMAT::CELLS + c];
 UNROLL(2)
                 for (int part = 0; part < FORMAT::PARTS; part++) {

@@ -27,8 +27,8 @@ inline I minus(I a, I b) { return _mm256_sub_epi32(a, b); }
 template <int N> inline I left(I a) { return _mm256_slli_epi32(a, N); }
 template <int N> inline I right(I a) { return _mm256_srli_epi32(a, N); }
 template <int N> inline I right_signed(I a) { return _mm256_srai_epi32(a, N); }
-inline I right_by(I a, int n) { return _mm256_srl_epi32(a, _mm_cvtsi32_si128(n)); }
-inline I left_by(I a, int n) { return _mm256_sll_epi32(a, _mm_cvtsi32_si128(n)); }
+inline I right_by(I a, int n) { return _mm256_srli_epi32(a, n); }  // a constant, once loops are unrolled
+inline I left_by(I a, int n) { return _mm256_slli_epi32(a, n); }
 
 inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
 inline F add(F a, F b) { return _mm256_add_ps(a, b); }

@@ -27,8 +27,8 @@ inline I minus(I a, I b) { return _mm512_sub_epi32(a, b); }
 template <int N> inline I left(I a) { return _mm512_slli_epi32(a, N); }
 template <int N> inline I right(I a) { return _mm512_srli_epi32(a, N); }
 template <int N> inline I right_signed(I a) { return _mm512_srai_epi32(a, N); }
-inline I right_by(I a, int n) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(n)); }
-inline I left_by(I a, int n) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(n)); }
+inline I right_by(I a, int n) { return _mm512_srli_epi32(a, static_cast<unsigned>(n)); }  // a constant, once loops are unrolled
+inline I left_by(I a, int n) { return _mm512_slli_epi32(a, static_cast<unsigned>(n)); }
 
 inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 inline F add(F a, F b) { return _mm512_add_ps(a, b); }
