@@ -7,6 +7,7 @@ time. As the library knows nothing of Python, one wheel serves every version of 
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,56 +17,70 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
 SOURCES = Path("node/kernels/src")
-ENDINGS = {"win32": ".dll", "darwin": ".dylib"}
-X86, ARM = ("x86_64", "amd64"), ("aarch64", "arm64")
-GNU_FLAGS = ["-std=c++17", "-O2", "-fvisibility=hidden", "-ffp-contract=off", "-g0", "-w"]
-MSVC_FLAGS = ["/std:c++17", "/O2", "/EHsc", "/fp:precise"]
+ENDING = ".dylib" if sys.platform == "darwin" else ".so"
+FLAGS = ["-std=c++17", "-O2", "-fvisibility=hidden", "-ffp-contract=off", "-g0", "-w"]
+MACHINE = platform.machine().lower()
+
+if sys.platform == "darwin":  # else a Python for two kinds of processors would have both compiled at once
+    os.environ.setdefault("ARCHFLAGS", f"-arch {MACHINE}")
 
 
-def instruction_sets(*, msvc: bool) -> dict[str, list[str]]:
+def instruction_sets() -> dict[str, list[str]]:
     """The instruction sets of this machine's processors, each with the flags that it is compiled with."""
-    machine = platform.machine().lower()
-    if machine in X86 and msvc:
-        return {"avx512": ["/arch:AVX512"], "avx2": ["/arch:AVX2"], "plain": []}
-    if machine in X86:
+    plain = {"plain": ["-O1"]}
+    if MACHINE in ("x86_64", "amd64"):
         avx2 = ["-mavx2", "-mfma", "-mf16c"]
         avx512 = [f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni")]
-        return {"avx512": [*avx2, *avx512], "avx2": avx2, "plain": ["-O1"]}
-    if machine in ARM and not msvc:
-        return {"neon": ["-march=armv8.2-a+dotprod+fp16"], "plain": ["-O1"]}
-    return {"plain": ["" if msvc else "-O1"]}
+        return {"avx512": [*avx2, *avx512], "avx2": avx2, **plain}
+    if MACHINE in ("aarch64", "arm64"):
+        return {"neon": ["-march=armv8.2-a+dotprod+fp16"], **plain}
+    return plain
 
 
 class BuildKernels(build_ext):
-    """Compiles the instruction sets beside each other, and links them with what is common to them."""
+    """Compiles the instruction sets beside each other, and links them with what is common to them.
+
+    One that this compiler does not know is left out. The source is for compilers that take GCC's flags, which MSVC does
+    not: on Windows there are no kernels yet.
+    """
 
     def build_extension(self, ext: Extension) -> None:
         """Builds the library."""
-        msvc = self.compiler.compiler_type == "msvc"
-        sets = instruction_sets(msvc=msvc)
-        common = MSVC_FLAGS if msvc else GNU_FLAGS
-        defines = [(f"LAYERLINE_HAS_{name.upper()}", "1") for name in sets]
-        own = [(SOURCES / f"kernels_{name}.cpp", flags) for name, flags in sets.items()]
-        shared = [(path, []) for path in sorted(SOURCES.glob("*.cpp")) if not path.stem.startswith("kernels_")]
-
-        def compiled(source: tuple[Path, list[str]]) -> list[str]:
-            path, flags = source
-            return self.compiler.compile(
-                [str(path)], output_dir=self.build_temp, macros=defines, extra_postargs=[*common, *flags]
-            )
-
+        if self.compiler.compiler_type == "msvc":
+            raise CompileError("the kernels cannot be compiled by MSVC")
+        shared = [path for path in sorted(SOURCES.glob("*.cpp")) if not path.stem.startswith("kernels_")]
         with ThreadPoolExecutor(max(1, cpu_count() or 1)) as threads:
-            objects = [made for part in threads.map(compiled, [*own, *shared]) for made in part]
-        libraries = [] if msvc else ["pthread"]
-        self.compiler.link_shared_object(
-            objects, self.get_ext_fullpath(ext.name), libraries=libraries, target_lang="c++"
+            made = dict(threads.map(self._instruction_set, instruction_sets().items()))
+            built = {name: objects for name, objects in made.items() if objects}
+            defines = [(f"LAYERLINE_HAS_{name.upper()}", "1") for name in built]
+            common = [threads.submit(self._compiled, path, [], defines) for path in shared]
+        if "plain" not in built:
+            raise CompileError("the kernels could not be compiled")
+        objects = [each for part in (*built.values(), *(each.result() for each in common)) for each in part]
+        path = self.get_ext_fullpath(ext.name)
+        self.compiler.link_shared_object(objects, path, libraries=["pthread"], target_lang="c++")
+
+    def _instruction_set(self, named: tuple[str, list[str]]) -> tuple[str, list[str]]:
+        """One by its name, with its objects; none if it could not be compiled."""
+        name, flags = named
+        try:
+            return name, self._compiled(SOURCES / f"kernels_{name}.cpp", flags, [])
+        except CompileError as failure:
+            self.warn(f"no kernels for {name}: {failure}")
+            return name, []
+
+    def _compiled(self, path: Path, flags: list[str], defines: list[tuple[str, str]]) -> list[str]:
+        made: list[str] = self.compiler.compile(
+            [str(path)], output_dir=self.build_temp, macros=defines, extra_postargs=[*FLAGS, *flags]
         )
+        return made
 
     def get_ext_filename(self, fullname: str) -> str:
         """The library's path in the package, the same for every Python."""
-        return fullname.replace(".", "/") + ENDINGS.get(sys.platform, ".so")
+        return fullname.replace(".", "/") + ENDING
 
     def get_export_symbols(self, ext: Extension) -> list[str]:  # noqa: ARG002
         """None but those that the source names: it is no module of Python's."""

@@ -14,13 +14,12 @@ from coordinator.discovery.finder import Enough, Finder
 from coordinator.discovery.members import Member, unusable_notes
 from coordinator.made_plan import MadePlan, Tell, untold
 from coordinator.planning.adoption import adopt
-from coordinator.planning.planner import make_plan
+from coordinator.planning.choices import plan_for
 from coordinator.planning.problem import Problem
 from layerline.errors import (
     LayerlineError,
     ModelMismatchError,
     NodeHeldError,
-    PlanDoesNotFitError,
     PlanError,
     UsageError,
 )
@@ -85,8 +84,8 @@ class PlanMaker:
             notes = ("The plan is the one before, as its nodes are all there.", *found.notes, *unusable_notes(members))
             return _made(replace(lost.plan, notes=notes), members, found)
         try:
-            plan = _decided(replace(request, context_tokens=lost.plan.context_tokens), members, found)
-        except PlanDoesNotFitError:
+            plan = _decided(_as_before(request, lost.plan), members, found, kernels=bool(lost.plan.precision))
+        except PlanError:
             plan = _decided(request, members, found)
         return _made(plan, members, found)
 
@@ -266,9 +265,23 @@ def _indexing(tell: Tell) -> OnProgress:
     return progressed
 
 
-def _decided(request: PlanRequest, members: Sequence[Member], found: FoundModel) -> Plan:
-    problem = Problem.of(found.card, request, found.nodes, (*found.notes, *unusable_notes(members)))
-    return adopt(problem) or make_plan(problem)
+def _as_before(request: PlanRequest, lost: Plan) -> PlanRequest:
+    """The request with all that decides an answer's numbers as it was, since answers go on."""
+    return replace(
+        request,
+        context_tokens=lost.context_tokens,
+        dtype=lost.dtype,
+        weights=lost.weights,
+        precision=lost.precision,
+        kv_dtype=lost.kv_dtype,
+    )
+
+
+def _decided(
+    request: PlanRequest, members: Sequence[Member], found: FoundModel, *, kernels: bool | None = None
+) -> Plan:
+    notes = (*found.notes, *unusable_notes(members))
+    return plan_for(found.card, request, found.nodes, notes, kernels=kernels)
 
 
 def _made(plan: Plan, members: Sequence[Member], found: FoundModel) -> MadePlan:

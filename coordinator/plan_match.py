@@ -28,10 +28,18 @@ def other_model(plan: Plan) -> RequestError:
     """The refusal of whoever asks for something else."""
     stages = ", ".join(map(_stage_text, plan.stages))
     return RequestError(
-        f"This coordinator serves {plan.model} in {plan.dtype}, keys and values in {plan.kv_dtype}, with a context of"
-        f" {plan.context_tokens} ({stages}).",
+        f"This coordinator serves {plan.model} in {plan.dtype}, weights {_form(plan.weights)}{_precision(plan)}, keys"
+        f" and values in {plan.kv_dtype}, with a context of {plan.context_tokens} ({stages}).",
         remedy="Ask for that, or start another coordinator on other nodes.",
     )
+
+
+def _form(weights: str) -> str:
+    return "as stored" if weights == "stored" else f"in {weights}"
+
+
+def _precision(plan: Plan) -> str:
+    return f" ({plan.precision} precision)" if plan.precision else ""
 
 
 def _stage_text(stage: StagePlan) -> str:

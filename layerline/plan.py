@@ -170,10 +170,11 @@ class PlanRequest:
             kv_dtype = self.kv_dtype or ("float32" if precision == "full" else "bfloat16")
             dtype, weights = self.dtype or "float32", self.weights or "stored"
             return replace(self, dtype=dtype, weights=weights, kv_dtype=kv_dtype, precision=precision)
-        dtype = self.dtype or (self.weights if self.weights in DTYPES else DTYPES[0])
+        exact = "float32" if self.precision == "full" else DTYPES[0]
+        dtype = self.dtype or (self.weights if self.weights in DTYPES else exact)
         require(self.weights in ("", dtype), f"weights in {self.weights} cannot be computed with in {dtype}")
-        exact = self.precision == "full" and dtype == "float32"
-        require(not self.precision or exact, f"products in {self.precision} precision are the kernels' alone")
+        computable = self.precision == "full" and dtype == "float32"
+        require(not self.precision or computable, f"products in {self.precision} precision are the kernels' alone")
         return replace(self, dtype=dtype, weights=dtype, kv_dtype=self.kv_dtype or dtype, precision="")
 
     def takes(self, degrees: Collection[int]) -> bool:

@@ -11,6 +11,7 @@ from layerline.errors import ModelMismatchError, PlanInvalidError
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart, model_parts
 from layerline.plan import StageSpec
+from node.kernels.structures import TILE
 from node.ranks.group import Alone, RankGroup
 from node.slices.tensor_source import Progress
 from node.stage import Stage
@@ -55,4 +56,7 @@ def _check_spec(card: ModelCard, spec: StageSpec) -> None:
         raise ModelMismatchError(message, remedy="Copy the same model files to every node.")
     if spec.last_layer >= card.spec.layers:
         message = f"Layer {spec.last_layer} of {card.name} was asked for, which has {card.spec.layers} layers."
+        raise PlanInvalidError(message, remedy="Plan again.")
+    if spec.precision and (spec.page_tokens % TILE or not all(device.startswith("cpu") for device in spec.devices)):
+        message = f"Kernels compute on CPUs, with pages of a multiple of {TILE} tokens."
         raise PlanInvalidError(message, remedy="Plan again.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,14 +33,23 @@ class Problem:
 
     @classmethod
     def of(
-        cls, card: ModelCard, request: PlanRequest, nodes: Iterable[NodeFacts], notes: Iterable[str] = ()
+        cls,
+        card: ModelCard,
+        request: PlanRequest,
+        nodes: Iterable[NodeFacts],
+        notes: Iterable[str] = (),
+        *,
+        kernels: bool | None = None,
     ) -> Problem:
-        """The problem with the nodes by name and id, so that equal worlds give equal plans."""
+        """The problem with the nodes by name and id, so that equal worlds give equal plans.
+
+        `kernels` says whether they are to compute or torch is; None: they are if all of these nodes have them. Raises
+        PlanInvalidError if what is asked for cannot be had in that way.
+        """
         ordered = tuple(sorted(nodes, key=lambda node: (node.name, node.node_id)))
-        without = [node.name for node in ordered if not _has_kernels(node)]
-        resolved = _resolved(request, without, kernels=bool(ordered) and not without)
-        notes = (*notes, *_kernel_notes(resolved, without, len(ordered)))
-        return cls(card=card, request=resolved, nodes=ordered, notes=notes)
+        if kernels is None:
+            kernels = bool(ordered) and all(map(has_kernels, ordered))
+        return cls(card=card, request=_resolved(request, ordered, kernels=kernels), nodes=ordered, notes=tuple(notes))
 
     @property
     def spec(self) -> ModelSpec:
@@ -85,28 +94,20 @@ class Problem:
         return tuple(choices)
 
 
-def _has_kernels(node: NodeFacts) -> bool:
+def has_kernels(node: NodeFacts) -> bool:
     """Whether every device of a node multiplies weights as they are stored."""
     return all(device.kernels for device in node.devices)
 
 
-def _resolved(request: PlanRequest, without: Sequence[str], *, kernels: bool) -> PlanRequest:
-    """What is asked for, with all of it said; `without` are the nodes that have no kernels."""
+def _resolved(request: PlanRequest, nodes: Sequence[NodeFacts], *, kernels: bool) -> PlanRequest:
+    """What is asked for, with all of it said."""
     try:
         return request.resolved(kernels=kernels)
     except ValueError as error:
-        raise PlanInvalidError(
-            f"{error}, and not every device of {', '.join(without)} has kernels.".capitalize(),
-            remedy="Leave --weights and --precision out, or those nodes.",
-        ) from error
-
-
-def _kernel_notes(request: PlanRequest, without: Sequence[str], count: int) -> Iterator[str]:
-    """What a user should know where some nodes keep the others from holding weights as they are stored."""
-    if without and len(without) < count:
-        verb = "has" if len(without) == 1 else "have"
-        names = ", ".join(without)
-        yield f"{names} {verb} a device without kernels, so weights are held in {request.weights} everywhere."
+        without = ", ".join(node.name for node in nodes if not has_kernels(node)) or "these nodes"
+        words = str(error)
+        message = f"{words[:1].upper()}{words[1:]}, and not every device of {without} has kernels."
+        raise PlanInvalidError(message, remedy="Leave --weights and --precision out, or those nodes.") from error
 
 
 def _check_context(asked_tokens: int, most_tokens: int) -> None:

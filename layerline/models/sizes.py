@@ -161,7 +161,7 @@ class ModelSizes:
         widest = max(map(_widest_numbers, self.part.kinds))
         rows = max_rows * (3 * self.part.hidden + 2 * widest) * max(4, DTYPE_BYTES[self.dtype])
         rows += max_rows * max(self.part.hidden, widest) * PREPARED_BYTES * bool(self.weights)
-        logits_bytes = min(LOGITS_ROWS, max_rows) * DTYPE_BYTES[self.dtype]
+        logits_bytes = min(LOGITS_ROWS, max_rows) * (VECTOR_BYTES if self.weights else DTYPE_BYTES[self.dtype])
         logits = self.part.vocabulary * (logits_bytes + 4)
         if self.part.vocabulary < self.model.vocabulary:
             logits += self.model.vocabulary * (2 * logits_bytes + 4)

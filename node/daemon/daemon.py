@@ -31,7 +31,7 @@ from layerline.rpc.v1 import node_pb2_grpc
 from node.daemon.description import Description
 from node.daemon.devices.readings import check_memory, chosen_devices
 from node.daemon.devices.system import system_devices
-from node.daemon.devices.watch import DeviceWatch
+from node.daemon.devices.watch import DeviceWatch, check_kernels
 from node.daemon.hold.admission import HoldAdmission
 from node.daemon.identity import Identity, held_identity
 from node.daemon.notices import greet, log_to_standard_error, tell_measured
@@ -80,6 +80,7 @@ async def _run(settings: NodeSettings, worker_command: tuple[str, ...], last_res
         told = held.enter_context(told_by_signals())
         system = held.enter_context(system_devices(os.environ))
         devices = chosen_devices(settings.devices, system.present())
+        check_kernels()
         watch = DeviceWatch(
             system, settings.threads_of(devices), memory_bytes=settings.memory_bytes, state=settings.state
         )

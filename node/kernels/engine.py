@@ -17,11 +17,12 @@ ALIGNMENT = 64
 class Engine:
     """Threads that compute with one instruction set. To be entered; leaving ends the threads."""
 
-    def __init__(self, library: Library, instruction_set: str, threads: int) -> None:
+    def __init__(self, library: Library, instruction_set: str, threads: int, scratch_bytes: int = 0) -> None:
+        """Each thread has `scratch_bytes`, or what products take if that is more. MemoryError if there is no room."""
         assert threads > 0
         self.instruction_set = instruction_set
         self._calls = library.calls
-        self._engine = self._calls.layerline_engine(instruction_set.encode(), threads)
+        self._engine = self._calls.layerline_engine(instruction_set.encode(), threads, scratch_bytes)
         if not self._engine:
             raise MemoryError(f"no kernels of {instruction_set} with {threads} threads")
 
@@ -46,7 +47,9 @@ class Engine:
 
     def run(self, operations: ctypes.Array[Operation], count: int, work: Work, step: Step) -> None:
         """Runs the first `count` operations."""
-        self._calls.layerline_run(self._engine, operations, count, ctypes.byref(work), ctypes.byref(step))
+        assert self._engine, "an engine that has ended"
+        if self._calls.layerline_run(self._engine, operations, count, ctypes.byref(work), ctypes.byref(step)):
+            raise MemoryError("no memory for a step")
 
     def look_up(self, segment: Segment, columns: int, rows: NDArray[np.int32], out: NDArray[np.float32]) -> None:
         """Puts those rows of a segment into `out` [rows, columns], as floats."""
@@ -54,9 +57,11 @@ class Engine:
         assert out.shape == (len(rows), columns)
         assert not len(rows) or (rows.min() >= 0 and rows.max() < segment.rows)
         rows = np.ascontiguousarray(rows, np.int32)
-        self._calls.layerline_look_up(
+        assert self._engine, "an engine that has ended"
+        if self._calls.layerline_look_up(
             self._engine, ctypes.byref(segment), columns, rows.ctypes.data, len(rows), out.ctypes.data
-        )
+        ):
+            raise MemoryError("no memory for an embedding")
 
 
 def pack(

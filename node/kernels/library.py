@@ -14,8 +14,7 @@ from pathlib import Path
 
 from node.kernels.structures import FORMATS, VERSION, Operation, Segment, Step, Work
 
-ENDINGS = {"win32": ".dll", "darwin": ".dylib"}
-PATH = Path(__file__).with_name("kernels" + ENDINGS.get(sys.platform, ".so"))
+PATH = Path(__file__).with_name("kernels.dylib" if sys.platform == "darwin" else "kernels.so")
 SWITCH = "LAYERLINE_KERNELS"  # an instruction set, or "off"
 
 
@@ -28,7 +27,7 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
-            raise KernelsMissingError("They were not built, as there was no C++ compiler when layerline was installed.")
+            raise KernelsMissingError("They were not built when layerline was installed; `pip install -v` says why.")
         try:
             self.calls = _declared(ctypes.CDLL(str(path)))
         except (OSError, AttributeError) as failure:
@@ -68,6 +67,12 @@ def chosen_instruction_set() -> str:
     return wanted
 
 
+def check_choice() -> None:
+    """KernelsMissingError if the environment asks for an instruction set that cannot be used."""
+    if os.environ.get(SWITCH, "off") != "off":
+        chosen_instruction_set()
+
+
 def kernels_here() -> str:
     """The instruction set that is chosen; empty where the kernels cannot be used."""
     try:
@@ -81,14 +86,15 @@ def _declared(calls: ctypes.CDLL) -> ctypes.CDLL:
     signatures = {
         "version": (c_int32, ()),
         "instruction_set": (c_char_p, (c_int32,)),
-        "engine": (c_void_p, (c_char_p, c_int32)),
+        "engine": (c_void_p, (c_char_p, c_int32, c_int64)),
+        "attention_bytes": (c_int64, (c_int64, c_int64, c_int64, c_int64)),
         "end": (None, (c_void_p,)),
         "row_bytes": (c_int64, (c_int32, c_int64)),
         "panel_bytes": (c_int64, (c_int32, c_int64)),
         "prepared_bytes": (c_int64, (c_void_p, c_int32, c_int32, c_int64, c_int64)),
         "pack": (None, (c_int32, c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p)),
-        "look_up": (None, (c_void_p, POINTER(Segment), c_int64, c_void_p, c_int64, c_void_p)),
-        "run": (None, (c_void_p, POINTER(Operation), c_int64, POINTER(Work), POINTER(Step))),
+        "look_up": (c_int32, (c_void_p, POINTER(Segment), c_int64, c_void_p, c_int64, c_void_p)),
+        "run": (c_int32, (c_void_p, POINTER(Operation), c_int64, POINTER(Work), POINTER(Step))),
     }
     for name, (gives, takes) in signatures.items():
         function = getattr(calls, f"layerline_{name}")

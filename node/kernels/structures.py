@@ -6,7 +6,7 @@ import ctypes
 from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
 from enum import IntEnum
 
-VERSION = 1  # of all that is said here; the library must have the same
+VERSION = 2  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),

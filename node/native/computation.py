@@ -17,6 +17,7 @@ from layerline.frames import Frame, SampledToken, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import ModelSizes
+from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 from node.kernels.engine import Engine
 from node.kernels.library import KernelsMissingError, chosen_instruction_set, library
@@ -117,8 +118,8 @@ def load_computation(
     Raises StageFailedError where there are no kernels, ModelCorruptError for files that are not what `card` says, and
     MemoryError if memory is short.
     """
-    engine = _engine(threads)
     own = part.part_of(card.spec)
+    engine = _engine(threads, own)
     sizes = ModelSizes.of(card, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype, weights=spec.held_weights).of_rank(part)
     total_bytes = sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1))
     wanted = Wanted(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, weights=spec.held_weights)
@@ -150,9 +151,15 @@ def _among(part: ModelPart, group: RankGroup) -> tuple[RankSums | None, LogitsUs
     return GroupSums(part.vocabulary, group), GroupUse(part.vocabulary.start, group)
 
 
-def _engine(threads: int) -> Engine:
+def _engine(threads: int, model: ModelSpec) -> Engine:
+    """With room for the attention of every layer of `model`."""
     try:
-        return Engine(library(), chosen_instruction_set(), threads)
+        wanted = {
+            (kind.attention.heads, kind.attention.kv_heads, kind.attention.head_dim, kind.attention.value_dim)
+            for kind in model.kinds
+        }
+        scratch_bytes = max(library().calls.layerline_attention_bytes(*sizes) for sizes in wanted)
+        return Engine(library(), chosen_instruction_set(), threads, scratch_bytes)
     except KernelsMissingError as missing:
         message = f"The plan has weights that only the kernels multiply, but there are none here: {missing}"
         raise StageFailedError(message, remedy="Give --weights bfloat16, or install layerline again.") from missing

@@ -41,7 +41,8 @@ class NativeLayer:
     spec: LayerSpec
     attention_norm_C: NDArray[np.float32]
     qkv: NativeMatrix
-    qk_norm_ND: NDArray[np.float32] | None
+    q_norm_D: NDArray[np.float32] | None
+    k_norm_D: NDArray[np.float32] | None
     rotation: int | None
     attention_output: NativeMatrix
     feed_forward_norm_C: NDArray[np.float32]
@@ -85,15 +86,18 @@ def _layer(layer: NativeLayer, index: int, epsilon: float, *, in_parts: bool) ->
     turned = attention.heads + attention.kv_heads
     yield _norm(Buffer.RESIDUAL, layer.attention_norm_C, epsilon)
     yield _product(Buffer.NORMED, Buffer.WIDE, layer.qkv)
-    if layer.qk_norm_ND is not None:
-        yield Operation(
-            kind=OperationKind.HEAD_NORM,
-            target=Buffer.WIDE,
-            count=turned,
-            size=attention.head_dim,
-            number=epsilon,
-            weight=layer.qk_norm_ND.ctypes.data,
-        )
+    heads = ((0, attention.heads, layer.q_norm_D), (attention.heads, attention.kv_heads, layer.k_norm_D))
+    for first, count, weight_D in heads:
+        if weight_D is not None:
+            yield Operation(
+                kind=OperationKind.HEAD_NORM,
+                target=Buffer.WIDE,
+                index=first,
+                count=count,
+                size=attention.head_dim,
+                number=epsilon,
+                weight=weight_D.ctypes.data,
+            )
     if layer.rotation is not None:
         yield Operation(
             kind=OperationKind.TURN,

@@ -73,7 +73,10 @@ class _Loading:
         with ThreadPoolExecutor(LOADING_THREADS, "load") as threads:
             embedding = threads.submit(self._matrix, ends.embedding) if has_first else None
             output = threads.submit(self._matrix, ends.output) if has_last and not tied else None
-            layers = tuple(threads.map(self._layer, self._numbers))
+            begun = threads.map(self._layer, self._numbers)
+            for end in filter(None, (embedding, output)):
+                end.result()  # what is wrong with it is told before all layers have been read
+            layers = tuple(begun)
         own_output = embedding if tied else output
         return NativeWeights(
             layers=layers,
@@ -90,20 +93,14 @@ class _Loading:
             spec=spec,
             attention_norm_C=load_vector(self._source, slices.attention_norm),
             qkv=self._matrix(slices.qkv, slices.qkv_bias),
-            qk_norm_ND=self._qk_norm(slices, spec.attention.heads, spec.attention.kv_heads),
+            q_norm_D=load_vector(self._source, slices.q_norm) if slices.q_norm else None,
+            k_norm_D=load_vector(self._source, slices.k_norm) if slices.k_norm else None,
             rotation=None if rope is None else self._rotations.index((rope, spec.attention.head_dim)),
             attention_output=self._matrix(slices.attention_output),
             feed_forward_norm_C=load_vector(self._source, slices.feed_forward_norm),
             gate_up=self._matrix(slices.gate_up),
             down=self._matrix(slices.down),
         )
-
-    def _qk_norm(self, slices: LayerSlices, heads: int, kv_heads: int) -> NDArray[np.float32] | None:
-        """The weight of every head; those of q and those of k are alike."""
-        if not slices.q_norm:
-            return None
-        q_D, k_D = (load_vector(self._source, part) for part in (slices.q_norm, slices.k_norm))
-        return np.concatenate([np.tile(q_D, (heads, 1)), np.tile(k_D, (kv_heads, 1))])
 
     def _matrix(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> NativeMatrix:
         return load_matrix(self._library, self._source, slices, self._wanted.weights, bias)

@@ -18,11 +18,13 @@ def log_probabilities(logits_NV: NDArray[np.float32], ids_N: Sequence[int]) -> N
 
     The largest logit is subtracted first, so that no exponential is over 1; their sum is taken in float64.
     """
-    most_N1 = logits_NV.max(axis=1, keepdims=True)
-    of_ids_N = logits_NV[np.arange(len(logits_NV)), np.asarray(ids_N, np.int64)].astype(np.float64)
+    scores_N = [_log_probability(logits_V, id_) for logits_V, id_ in zip(logits_NV, ids_N, strict=True)]
+    return np.array(scores_N, np.float32)
+
+
+def _log_probability(logits_V: NDArray[np.float32], id_: int) -> float:
+    """That of one row: of a whole block of them there is no copy."""
+    most = logits_V.max()
     with np.errstate(invalid="ignore"):  # infinity less infinity
-        shares_NV = logits_NV - most_N1
-        np.exp(shares_NV, out=shares_NV)
-        scores_N = of_ids_N - most_N1[:, 0] - np.log(shares_NV.sum(axis=1, dtype=np.float64))
-    bounded_N: NDArray[np.float32] = np.minimum(scores_N, 0.0).astype(np.float32)
-    return bounded_N
+        total = np.exp(logits_V - most).sum(dtype=np.float64)
+        return float(np.minimum(np.float64(logits_V[id_]) - most - np.log(total), 0.0))

@@ -75,9 +75,9 @@ class KernelMatrix:
 
 
 @functools.cache
-def engine(instruction_set: str, threads: int = 1) -> Engine:
+def engine(instruction_set: str, threads: int = 1, scratch_bytes: int = 0) -> Engine:
     """One engine of each kind for all tests of a process."""
-    return Engine(library(), instruction_set, threads)
+    return Engine(library(), instruction_set, threads, scratch_bytes)
 
 
 def every_storage() -> tuple[str, ...]:

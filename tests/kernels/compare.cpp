@@ -72,7 +72,9 @@ static void compare_products(const Kernels& one, const Kernels& other) {
         std::vector<float> unpacked[2];
         for (int i = 0; i < 2; i++) {
             unpacked[i].resize(16 * columns);
-            (i ? other : one).unpack_panel(format, panels.data(), columns, unpacked[i].data());
+            for (int row = 0; row < 16; row++) {
+                (i ? other : one).unpack_row(format, panels.data(), columns, row, unpacked[i].data() + row * columns);
+            }
         }
         compare("unpacking", format, 0, unpacked[0], unpacked[1]);
         for (int digits = 1; digits <= 3; digits++) {

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from layerline.errors import UsageError
 from layerline.facts import DeviceFacts
 from node.daemon.devices.all_reduce import MeasureBetween, measure_in_children, measured_all_reduce
 from node.daemon.devices.cores import usable_cores
 from node.daemon.devices.readings import DeviceReading, Speed, device_facts, shared_out
 from node.daemon.devices.speeds import MeasureDevice, measure_in_child, measured_speeds
 from node.daemon.devices.system import SystemDevices
-from node.kernels.library import kernels_here
+from node.kernels.library import SWITCH, KernelsMissingError, check_choice, kernels_here
 
 FIRST_PAUSE_S = 60.0  # before what was measured on a busy machine is measured again
 LONGEST_PAUSE_S = 3600.0
@@ -90,3 +91,11 @@ class DeviceWatch:
             own_bytes=own_bytes,
             kernels=kernels_here(),
         )
+
+
+def check_kernels() -> None:
+    """UsageError if the environment asks for kernels that cannot be used here."""
+    try:
+        check_choice()
+    except KernelsMissingError as missing:
+        raise UsageError(str(missing), remedy=f"Leave {SWITCH} out, or set it to off.") from missing

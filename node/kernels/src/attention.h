@@ -17,7 +17,7 @@ using layerline::Rows;
 using layerline::StepRow;
 
 constexpr int TILE = 16, BLOCK_TILES = 4, BLOCK_POSITIONS = TILE * BLOCK_TILES;
-constexpr float LEAST = -1e30f;  // less than any score, and finite
+constexpr float LEAST = -3e38f;  // finite, so that differences of it are numbers
 enum { KV_F32, KV_BF16, KV_INT8 };
 
 inline int group_of(int numbers) {  // of numbers that share a scale: 32, or the largest power of two that divides them

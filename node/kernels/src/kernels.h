@@ -9,7 +9,7 @@ struct Segment {
     const uint8_t* panels;
     int32_t format;
     int32_t rows;
-    int64_t first_output;  // a multiple of 16
+    int64_t first_output;
 };
 
 // A matrix: its segments, one below the other, and perhaps a bias of each output.
@@ -62,7 +62,7 @@ struct Kernels {
     void (*prepare)(bool floats, int digits, Rows in, int64_t first_row, int64_t rows, int64_t columns, uint8_t* place);
     void (*multiply)(const Matrix& matrix, const Segment& segment, int digits, const uint8_t* prepared, int64_t rows,
                      int64_t first_panel, int64_t end_panel, Rows out, bool adds, uint8_t* scratch);
-    void (*unpack_panel)(int format, const uint8_t* panel, int64_t columns, float* out);
+    void (*unpack_row)(int format, const uint8_t* panel, int64_t columns, int row, float* out);
     void (*norm)(const float* in, float* out, const float* weight, int64_t columns, float epsilon);
     void (*turn)(float* head, const float* turns, int64_t columns);
     void (*gate)(const float* gate, const float* up, float* out, int64_t columns, int kind);
@@ -71,6 +71,6 @@ struct Kernels {
                    Rows queries, Rows out, uint8_t* scratch);
 };
 
-constexpr int64_t SCRATCH_BYTES = 1 << 20;  // of each thread
+constexpr int64_t SCRATCH_BYTES = 1 << 19;  // of each thread, for products; attention may need more
 
 }  // namespace layerline

@@ -51,45 +51,40 @@ void multiply(const Matrix& matrix, const Segment& segment, int digits, const ui
 #undef ARGUMENTS
 }
 
-template <class FORMAT> void unpack_floats(const uint8_t* panel, int64_t columns, float* out) {
+template <class FORMAT> void unpack_floats(const uint8_t* panel, int64_t columns, int row, float* out) {
+    float lanes[LANES];
     for (int64_t column = 0; column < columns; column++) {
-        for (int v = 0; v < PANEL_ROWS; v += LANES) {
-            float lanes[LANES];
-            store_floats(lanes, FORMAT::numbers(panel + (column * PANEL_ROWS + v) * FORMAT::BYTES));
-            for (int i = 0; i < LANES; i++) out[(v + i) * columns + column] = lanes[i];
-        }
+        store_floats(lanes, FORMAT::numbers(panel + (column * PANEL_ROWS + row / LANES * LANES) * FORMAT::BYTES));
+        out[column] = lanes[row % LANES];
     }
 }
 
 // As `gguf` does it: scale * integer, rounded, then the least number added.
-template <class FORMAT> void unpack_cells(const uint8_t* panel, int64_t columns, float* out) {
+template <class FORMAT> void unpack_cells(const uint8_t* panel, int64_t columns, int row, float* out) {
     constexpr int OWN = BLOCK / FORMAT::PARTS;
+    float lanes[LANES];
     for (int64_t b = 0; b < columns / (BLOCK * FORMAT::CELLS); b++) {
-        for (int v = 0; v < PANEL_ROWS; v += LANES) {
-            Block block = block_of<FORMAT>(panel, columns, b, v);
-            typename FORMAT::State state = FORMAT::begin(block);
-            for (int c = 0; c < FORMAT::CELLS; c++) {
-                Scales scales;
-                FORMAT::scales(block, state, c, scales);
-                for (int column = 0; column < BLOCK; column++) {
-                    I word = FORMAT::word(block, state, c, column / 4);
-                    F number = FORMAT::SIGNED ? signed_byte_number(word, column % 4) : byte_number(word, column % 4);
-                    number = mul(sub(number, splat_float(FORMAT::OFFSET)), scales.scale[column / OWN]);
-                    if (FORMAT::MINIMA) number = add(number, scales.least[column / OWN]);
-                    float lanes[LANES];
-                    store_floats(lanes, number);
-                    float* place = out + v * columns + (b * FORMAT::CELLS + c) * BLOCK + column;
-                    for (int i = 0; i < LANES; i++) place[i * columns] = lanes[i];
-                }
+        Block block = block_of<FORMAT>(panel, columns, b, row / LANES * LANES);
+        typename FORMAT::State state = FORMAT::begin(block);
+        for (int c = 0; c < FORMAT::CELLS; c++) {
+            Scales scales;
+            FORMAT::scales(block, state, c, scales);
+            for (int column = 0; column < BLOCK; column++, out++) {
+                I word = FORMAT::word(block, state, c, column / 4);
+                F number = FORMAT::SIGNED ? signed_byte_number(word, column % 4) : byte_number(word, column % 4);
+                number = mul(sub(number, splat_float(FORMAT::OFFSET)), scales.scale[column / OWN]);
+                if (FORMAT::MINIMA) number = add(number, scales.least[column / OWN]);
+                store_floats(lanes, number);
+                *out = lanes[row % LANES];
             }
         }
     }
 }
 
-// The numbers of a panel's rows [16][columns].
-void unpack_panel(int format, const uint8_t* panel, int64_t columns, float* out) {
-#define FLOATS(NAME) case FORMAT_##NAME: return unpack_floats<NAME>(panel, columns, out);
-#define CELLS(NAME) case FORMAT_##NAME: return unpack_cells<NAME>(panel, columns, out);
+// The numbers of one row of a panel.
+void unpack_row(int format, const uint8_t* panel, int64_t columns, int row, float* out) {
+#define FLOATS(NAME) case FORMAT_##NAME: return unpack_floats<NAME>(panel, columns, row, out);
+#define CELLS(NAME) case FORMAT_##NAME: return unpack_cells<NAME>(panel, columns, row, out);
     switch (format) {
         FLOATS(F32) FLOATS(F16) FLOATS(BF16)
         CELLS(Q4_0) CELLS(Q4_1) CELLS(Q5_0) CELLS(Q5_1) CELLS(Q8_0) CELLS(Q2_K) CELLS(Q3_K) CELLS(Q4_K) CELLS(Q5_K)
@@ -100,7 +95,7 @@ void unpack_panel(int format, const uint8_t* panel, int64_t columns, float* out)
 }
 
 constexpr Kernels KERNELS = {
-    LAYERLINE_NAME, prepared_bytes, rows_of_group, prepare, multiply, unpack_panel, norm_row, turn_head, gate_row, keep_row,
+    LAYERLINE_NAME, prepared_bytes, rows_of_group, prepare, multiply, unpack_row, norm_row, turn_head, gate_row, keep_row,
     attend_rows,
 };
 

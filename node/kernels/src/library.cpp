@@ -11,8 +11,13 @@
 #define OFFERED extern "C" __attribute__((visibility("default")))
 #endif
 
-#if defined(__x86_64__) || defined(__i386__)
 #define HAS(feature) __builtin_cpu_supports(feature)
+
+#if defined(LAYERLINE_HAS_NEON) && defined(__linux__)
+#include <sys/auxv.h>
+#define HAS_DOT_PRODUCT ((getauxval(AT_HWCAP) & (1ul << 20)) != 0)  // HWCAP_ASIMDDP
+#else
+#define HAS_DOT_PRODUCT true  // every processor of Apple's has it
 #endif
 
 namespace layerline {
@@ -45,7 +50,7 @@ const Kernels* runnable(int index) {
     if (HAS("avx2") && HAS("fma")) found[count++] = kernels_avx2;
 #endif
 #if defined(LAYERLINE_HAS_NEON)
-    found[count++] = kernels_neon;
+    if (HAS_DOT_PRODUCT) found[count++] = kernels_neon;
 #endif
 #if defined(LAYERLINE_HAS_PLAIN)
     found[count++] = kernels_plain;
@@ -58,7 +63,7 @@ const Kernels* runnable(int index) {
 
 using namespace layerline;
 
-constexpr int32_t VERSION = 1;  // of all that is said here and in library.h
+constexpr int32_t VERSION = 2;  // of all that is said here and in library.h
 
 OFFERED int32_t layerline_version() { return VERSION; }
 
@@ -68,17 +73,21 @@ OFFERED const char* layerline_instruction_set(int32_t index) {
     return kernels ? kernels->name : nullptr;
 }
 
-// An engine of so many threads; null if there is no such instruction set, or no memory or threads for it.
-OFFERED Engine* layerline_engine(const char* instruction_set, int32_t threads) {
+// An engine of so many threads, each with so much scratch; null if there is no such instruction set, or no memory or threads.
+OFFERED Engine* layerline_engine(const char* instruction_set, int32_t threads, int64_t scratch_bytes) {
     for (int index = 0; const Kernels* kernels = runnable(index); index++) {
         if (std::strcmp(kernels->name, instruction_set) != 0) continue;
         try {
-            return new Engine(*kernels, threads);
+            return new Engine(*kernels, threads, scratch_bytes);
         } catch (...) {
             return nullptr;
         }
     }
     return nullptr;
+}
+
+OFFERED int64_t layerline_attention_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t value_dim) {
+    return attention_bytes(heads, kv_heads, head_dim, value_dim);
 }
 
 OFFERED void layerline_end(Engine* engine) { delete engine; }
@@ -105,12 +114,22 @@ OFFERED void layerline_pack(int32_t format, const uint8_t* stored, int64_t strid
     }
 }
 
-// The rows of these numbers as floats [count][columns].
-OFFERED void layerline_look_up(Engine* engine, const Segment* segment, int64_t columns, const int32_t* rows, int64_t count,
-                               float* out) {
-    engine->look_up(*segment, columns, rows, count, out);
+// The rows of these numbers as floats [count][columns]. This and what follows give 0, or 1 if there was no memory.
+OFFERED int32_t layerline_look_up(Engine* engine, const Segment* segment, int64_t columns, const int32_t* rows, int64_t count,
+                                  float* out) {
+    try {
+        engine->look_up(*segment, columns, rows, count, out);
+    } catch (...) {
+        return 1;
+    }
+    return 0;
 }
 
-OFFERED void layerline_run(Engine* engine, const Operation* operations, int64_t count, const Work* work, const Step* step) {
-    engine->run(operations, count, *work, *step);
+OFFERED int32_t layerline_run(Engine* engine, const Operation* operations, int64_t count, const Work* work, const Step* step) {
+    try {
+        engine->run(operations, count, *work, *step);
+    } catch (...) {
+        return 1;
+    }
+    return 0;
 }

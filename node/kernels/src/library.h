@@ -20,7 +20,7 @@ const char* instruction_sets();
 // One operation of a program, on numbered buffers of rows. Which fields mean what is said at each kind.
 enum OperationKind {
     NORM,      // in -> out, by `weight` [size], epsilon `number`
-    HEAD_NORM, // in place on `out`: `count` heads of `size` numbers, each by its weight [count][size]
+    HEAD_NORM, // in place on `out`: `count` heads of `size` numbers from head `index` on, each by `weight` [size]
     PRODUCT,   // in -> out, by `matrix`; added to what is there if `flag`
     TURN,      // in place on `out`: `count` heads of `size` numbers, by the step's turns of number `index`
     ATTEND,    // keeps keys and values of `in` (queries, keys, values side by side) and reads, -> out; layer number `index`

@@ -18,10 +18,17 @@ constexpr int LOOKS_AT_END = 20000;  // for the end of the others' work, before 
 }  // namespace
 
 Pool::Pool(int threads) : threads_(threads) {
-    for (int thread = 1; thread < threads; thread++) others_.emplace_back(&Pool::serve, this, thread);
+    try {
+        for (int thread = 1; thread < threads; thread++) others_.emplace_back(&Pool::serve, this, thread);
+    } catch (...) {
+        end();  // those that were started, or they would be waiting for what is no longer there
+        throw;
+    }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { end(); }
+
+void Pool::end() {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         ending_ = true;

@@ -28,6 +28,7 @@ class Pool {
 
     void run(Call call, void* context);
     void serve(int thread);
+    void end();
     bool wait_for_turn(uint64_t turn);
 
     const int threads_;

@@ -166,7 +166,7 @@ UNROLL(4)
 template <int PARTS, bool MINIMA> struct CachedCell {
     int32_t steps[STEPS][PANEL_ROWS];
     float scale[PARTS][PANEL_ROWS];
-    float least[MINIMA ? PARTS : 0][PANEL_ROWS];
+    float least[MINIMA ? PARTS : 1][PANEL_ROWS];
 };
 
 template <class FORMAT>

@@ -10,13 +10,24 @@ constexpr int64_t FEW_ROWS = 4;        // are dealt with by one thread, since wa
 constexpr int64_t TASKS_A_THREAD = 4;  // so that a thread that was held up leaves the rest to the others
 constexpr int64_t TILE_PANELS = 4;     // that are multiplied with several rows together
 constexpr int64_t READERS_A_TASK = 128;
+constexpr int64_t READER_BYTES = 64;  // of what is kept of a reader besides its sums, at most
 
 Rows row_of(Rows rows, int64_t row) { return {rows.data + row * rows.stride, rows.stride}; }
 
 }  // namespace
 
-Engine::Engine(const Kernels& kernels, int threads)
-    : kernels_(kernels), pool_(threads), scratch_memory_(new uint8_t[SCRATCH_BYTES * threads + ALIGNMENT]) {
+int64_t attention_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t value_dim) {
+    const int64_t stride = (value_dim + 15) / 16 * 16, group = heads / kv_heads;
+    const int64_t readers = group > READERS_A_TASK ? group : READERS_A_TASK;
+    const int64_t block = 64 * 4 * (head_dim + stride), read = 4 * stride + READER_BYTES;
+    return (block + readers * read + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+}
+
+Engine::Engine(const Kernels& kernels, int threads, int64_t scratch_bytes)
+    : kernels_(kernels),
+      pool_(threads),
+      scratch_bytes_(scratch_bytes > SCRATCH_BYTES ? scratch_bytes : SCRATCH_BYTES),
+      scratch_memory_(new uint8_t[scratch_bytes_ * threads + ALIGNMENT]) {
     uintptr_t address = reinterpret_cast<uintptr_t>(scratch_memory_.get());
     scratch_ = scratch_memory_.get() + (ALIGNMENT - address % ALIGNMENT) % ALIGNMENT;
 }
@@ -29,7 +40,7 @@ template <typename Task> void Engine::share(int64_t tasks, Task task) {
     }
     std::atomic<int64_t> next{0};
     auto work = [&](int thread) {
-        for (int64_t number = next++; number < tasks; number = next++) task(number, scratch_ + SCRATCH_BYTES * thread);
+        for (int64_t number = next++; number < tasks; number = next++) task(number, scratch_ + scratch_bytes_ * thread);
     };
     pool_.together(work);
 }
@@ -53,9 +64,9 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 break;
             case HEAD_NORM:
                 each_row([&](int64_t row) {
-                    for (int head = 0; head < own->count; head++) {
+                    for (int head = own->index; head < own->index + own->count; head++) {
                         float* numbers = row_of(out, row).data + head * own->size;
-                        kernels_.norm(numbers, numbers, weight + head * own->size, own->size, own->number);
+                        kernels_.norm(numbers, numbers, weight, own->size, own->number);
                     }
                 });
                 break;
@@ -189,12 +200,9 @@ void Engine::attend(const Operation& operation, const Work& work, const Step& st
 // Rows of a matrix as floats, such as those of an embedding.
 void Engine::look_up(const Segment& segment, int64_t columns, const int32_t* rows, int64_t count, float* out) {
     const int64_t bytes = panel_bytes(segment.format, columns);
-    std::vector<float> numbers(static_cast<size_t>(16 * columns));
-    for (int64_t i = 0; i < count; i++) {
-        kernels_.unpack_panel(segment.format, segment.panels + rows[i] / 16 * bytes, columns, numbers.data());
-        const float* row = numbers.data() + rows[i] % 16 * columns;
-        for (int64_t column = 0; column < columns; column++) out[i * columns + column] = row[column];
-    }
+    share(count, [&](int64_t i, uint8_t*) {
+        kernels_.unpack_row(segment.format, segment.panels + rows[i] / 16 * bytes, columns, rows[i] % 16, out + i * columns);
+    });
 }
 
 }  // namespace layerline

@@ -9,7 +9,8 @@ namespace layerline {
 
 class Engine {
   public:
-    Engine(const Kernels& kernels, int threads);
+    // Each thread has `scratch_bytes`, or SCRATCH_BYTES if that is more.
+    Engine(const Kernels& kernels, int threads, int64_t scratch_bytes);
 
     void run(const Operation* operations, int64_t count, const Work& work, const Step& step);
     void look_up(const Segment& segment, int64_t columns, const int32_t* rows, int64_t count, float* out);
@@ -23,8 +24,12 @@ class Engine {
 
     const Kernels& kernels_;
     Pool pool_;
+    int64_t scratch_bytes_;  // of each thread
     std::unique_ptr<uint8_t[]> scratch_memory_;
-    uint8_t* scratch_;  // SCRATCH_BYTES of each thread
+    uint8_t* scratch_;
 };
+
+// Bytes of scratch that attention of such a layer takes.
+int64_t attention_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t value_dim);
 
 }  // namespace layerline

@@ -20,7 +20,7 @@ inline float largest_of_lanes(const float lanes[PANEL_ROWS]) {
     return largest;
 }
 
-// e to the power of numbers up to 88, to about the last bit; 0 for what is far below. Cody and Waite's reduction, then a
+// e to the power of numbers from -87 to 88, to about the last bit; of others that of the nearer end. Cody and Waite's reduction, then a
 // polynomial (coefficients of the Cephes library).
 inline F exponential(F x) {
     x = greater(splat_float(-87.0f), lesser(splat_float(88.0f), x));  // in this order a NaN stays one

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from layerline.frames import PageRun, Span
 from layerline.models.spec import AttentionSpec
+from node.kernels.library import library
 from node.kernels.structures import Operation, OperationKind, Rows, Step, Work
 from node.native.kv_pages import KvPages
 from tests.fakes.kernel_matrices import SETS, engine
@@ -29,6 +30,10 @@ SPECS = {
     "a soft cap": dataclasses.replace(PLAIN, soft_cap=2.0),
     "a scale": dataclasses.replace(PLAIN, scale=0.5),
 }
+LARGE = {
+    "more heads than go together": dataclasses.replace(PLAIN, heads=300, kv_heads=1, head_dim=8, value_dim=8),
+    "large heads": dataclasses.replace(PLAIN, heads=2, head_dim=2304, value_dim=2064),
+}
 WITHIN = {"float32": 2e-6, "bfloat16": 1e-2, "int8": 3e-2}
 
 
@@ -38,7 +43,8 @@ class Attention:
     def __init__(self, spec: AttentionSpec, instruction_set: str, kv_dtype: str = "float32", threads: int = 1) -> None:
         self.spec = spec
         self.pages = KvPages([spec], pages=PAGES, page_tokens=PAGE_TOKENS, kv_dtype=kv_dtype)
-        self._engine = engine(instruction_set, threads)
+        sizes = (spec.heads, spec.kv_heads, spec.head_dim, spec.value_dim)
+        self._engine = engine(instruction_set, threads, library().calls.layerline_attention_bytes(*sizes))
 
     def step(self, spans: Sequence[Span], qkv_TN: NDArray[np.float32], sinks: NDArray[np.float32] | None = None) -> Any:
         """What the rows read [T, heads * value_dim]."""
@@ -97,9 +103,9 @@ def distance(found: Any, exact: Any) -> float:
 
 @pytest.mark.parametrize("instruction_set", SETS)
 @pytest.mark.parametrize("kv_dtype", WITHIN)
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", [*SPECS, *LARGE])
 def test_it_is_softmax_attention(name: str, kv_dtype: str, instruction_set: str) -> None:
-    spec = SPECS[name]
+    spec = {**SPECS, **LARGE}[name]
     qkv = rows_of(spec)
     read = Attention(spec, instruction_set, kv_dtype).step([span(0, LENGTH)], qkv)
     assert distance(read, expected(spec, qkv)) < WITHIN[kv_dtype]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from layerline.errors import StageFailedError
+from layerline.errors import PlanInvalidError, StageFailedError
 from layerline.models.model_parts import model_parts
 from node.kernels import library as library_module
 from node.kernels.engine import Engine
@@ -33,7 +35,7 @@ def test_every_processor_can_run_the_plain_ones() -> None:
 
 
 def test_no_library_is_told_as_what_it_is(tmp_path: Path) -> None:
-    with pytest.raises(KernelsMissingError, match=r"no C\+\+ compiler when layerline was installed"):
+    with pytest.raises(KernelsMissingError, match="were not built when layerline was installed"):
         Library(tmp_path / "kernels.so")
 
 
@@ -51,11 +53,22 @@ def test_a_file_that_is_no_library_is_told(tmp_path: Path, content: bytes) -> No
     [
         ("int unrelated() { return 1; }", "cannot be loaded"),
         ("int layerline_version() { return 999; }", "of another version"),
-        ("int layerline_version() { return 1; } char *layerline_instruction_set() { return 0; }", "other processors"),
+        ("int layerline_version() { return 2; } char *layerline_instruction_set() { return 0; }", "other processors"),
     ],
 )
 def test_a_library_of_another_kind_is_told(tmp_path: Path, source: str, words: str) -> None:
-    names = ["engine", "end", "row_bytes", "panel_bytes", "prepared_bytes", "pack", "look_up", "run", "instruction_set"]
+    names = [
+        "engine",
+        "attention_bytes",
+        "end",
+        "row_bytes",
+        "panel_bytes",
+        "prepared_bytes",
+        "pack",
+        "look_up",
+        "run",
+        "instruction_set",
+    ]
     rest = "".join(f"void layerline_{name}() {{}}\n" for name in names if f"layerline_{name}" not in source)
     (tmp_path / "kernels.c").write_text(source + "\n" + (rest if "layerline" in source else ""))
     path = tmp_path / "kernels.so"
@@ -98,3 +111,29 @@ def test_what_no_memory_can_hold_is_a_memory_error(tmp_path: Path) -> None:
     (part,) = model_parts(stored.card.spec, 1)
     with pytest.raises(MemoryError):
         load_computation(stored.card, stored.path, spec, part, lambda done, total: None, Alone(), 1)
+
+
+LIMITED = """
+import resource
+from node.kernels.engine import Engine
+from node.kernels.library import library
+kernels = library()
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (200 << 20),) * 2)
+Engine(kernels, kernels.instruction_sets[0], 256)
+"""
+
+
+def test_threads_that_cannot_be_started_are_a_memory_error() -> None:
+    command = [sys.executable, "-c", LIMITED]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert "MemoryError: no kernels of" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [({"page_tokens": 24}, "multiple of 16 tokens"), ({"devices": ("cuda:0",)}, "compute on CPUs")]
+)
+def test_a_stage_that_no_kernels_can_be_is_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    stored = StoredModel.written(tmp_path, TinyModel())
+    with pytest.raises(PlanInvalidError, match=words):
+        stored.stage(**{**BY_KERNELS, **change})

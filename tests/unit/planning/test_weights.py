@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from coordinator.plan_match import does_for
-from coordinator.planning.planner import make_plan
-from coordinator.planning.problem import Problem
+from coordinator.planning.choices import plan_for
 from layerline.errors import PlanInvalidError
 from layerline.facts import NodeFacts
+from layerline.layers_option import parse_layers
 from layerline.plan import Plan, PlanRequest
 from tests.fakes.cards import model_card
-from tests.fakes.worlds import device, model_spec, node
+from tests.fakes.worlds import MIB, device, model_spec, node
 
 SPEC = model_spec(layers=8, hidden=512, intermediate=1536, heads=8, kv_heads=4, vocabulary=4096)
 
@@ -23,7 +23,7 @@ def with_kernels(name: str) -> NodeFacts:
 
 
 def plan(*nodes: NodeFacts, storage: str = "Q4_K", **asked: Any) -> Plan:
-    return make_plan(Problem.of(model_card(SPEC, storage=storage), PlanRequest(model="m", **asked), nodes))
+    return plan_for(model_card(SPEC, storage=storage), PlanRequest(model="m", **asked), nodes)
 
 
 def held(made: Plan) -> tuple[str, str, str, str]:
@@ -55,27 +55,62 @@ def test_where_every_node_has_kernels(asked: dict[str, Any], expected: tuple[str
         ({}, ("bfloat16", "", "bfloat16", "bfloat16")),
         ({"dtype": "float32"}, ("float32", "", "float32", "float32")),
         ({"weights": "float32"}, ("float32", "", "float32", "float32")),
+        ({"precision": "full"}, ("float32", "", "float32", "float32")),
         ({"dtype": "float32", "precision": "full"}, ("float32", "", "float32", "float32")),
     ],
 )
-def test_where_a_node_has_none_torch_computes_and_the_plan_says_so(asked: dict[str, Any], expected: object) -> None:
-    made = plan(with_kernels("a"), node("b"), **asked)
-    assert held(made) == expected
-    note = f"b has a device without kernels, so weights are held in {made.weights} everywhere."
+def test_where_no_node_has_any_torch_computes(asked: dict[str, Any], expected: object) -> None:
+    assert held(plan(node("a"), node("b"), **asked)) == expected
+
+
+def test_a_node_without_kernels_is_left_out_rather_than_that_all_hold_more() -> None:
+    made = plan(with_kernels("a"), node("b"), node("c"))
+    assert held(made)[:2] == ("stored", "standard")
+    assert {stage.node for stage in made.stages} == {"a"}
+    note = "b, c have a device without kernels, so they took no part and the others hold weights as stored."
     assert note in made.notes
+
+
+def test_it_takes_part_where_the_others_have_not_the_memory() -> None:
+    small = node("a", device(kernels="avx2", budget_bytes=50 * MIB))
+    made = plan(small, node("b"))
+    assert held(made)[:2] == ("bfloat16", "")
+    assert "b has a device without kernels, so that torch computes everywhere." in made.notes
+
+
+def test_an_accelerator_is_not_left_out_for_its_want_of_kernels() -> None:
+    made = plan(with_kernels("a"), node("b", device("cuda:0")))
+    assert held(made)[:2] == ("bfloat16", "")
+
+
+def test_nodes_that_are_not_named_do_not_count() -> None:
+    made = plan(with_kernels("a"), node("b"), layers=parse_layers("a=0-7"))
+    assert held(made)[:2] == ("stored", "standard")
+    made = plan(with_kernels("a"), node("b"), layers=parse_layers("a=0-3,b=4-7"))
+    assert held(made)[:2] == ("bfloat16", "")
+
+
+def test_an_answer_goes_on_as_it_was_computed() -> None:
+    card, request = model_card(SPEC, storage="Q4_K"), PlanRequest(model="m")
+    both = [with_kernels("a"), with_kernels("b")]
+    assert held(plan_for(card, request, both, kernels=False))[:2] == ("bfloat16", "")
+    joined = [*both, node("c", device("cuda:0"))]
+    assert held(plan_for(card, request, joined, kernels=True))[:2] == ("stored", "standard")
 
 
 @pytest.mark.parametrize(
     "asked",
     [
         *({"weights": form} for form in ("stored", "int8", "int4")),
-        *({"precision": each} for each in ("fast", "standard", "full")),
+        *({"precision": each} for each in ("fast", "standard")),
         {"weights": "bfloat16", "dtype": "float32"},
     ],
 )
-def test_what_only_kernels_can_do_is_refused_by_the_node_that_has_none(asked: dict[str, Any]) -> None:
-    with pytest.raises(PlanInvalidError, match=r"not every device of b has kernels"):
-        plan(with_kernels("a"), node("b"), **asked)
+def test_what_only_kernels_can_do_is_done_by_them_or_refused_by_name(asked: dict[str, Any]) -> None:
+    made = plan(with_kernels("a"), node("b"), **asked)
+    assert {stage.node for stage in made.stages} == {"a"}
+    with pytest.raises(PlanInvalidError, match=r"not every device of Attic-B has kernels"):
+        plan(node("Attic-B"), **asked)
 
 
 def test_a_plan_counts_the_stored_bytes() -> None:
