@@ -123,13 +123,13 @@ class PlanRequest:
         "",
         OneOf(DTYPES),
         "What the numbers between layers are: 4 bytes each, or 2. [default: as it is where the model is in service, "
-        "else float32 where every node has kernels, bfloat16 where not]",
+        "else float32 where kernels compute, bfloat16 where torch does]",
     )
     weights: str = option(
         "",
         OneOf(WEIGHTS),
         "What weights are held in; int8 and int4 round them as they are loaded. [default: as it is where the model is "
-        "in service, else as they are stored where every node has kernels, as --dtype where not]",
+        "in service, else as they are stored where kernels compute, as --dtype where torch does]",
     )
     precision: str = option(
         "",
@@ -161,9 +161,9 @@ class PlanRequest:
         return self.precision or ("full" if self.dtype == "float32" else "")
 
     def resolved(self, *, kernels: bool) -> PlanRequest:
-        """The same with all of them said, for a model that is to be loaded; `kernels`: where every node has them.
+        """The same with all of them said, for a model that is to be loaded; `kernels`: by them, not by torch.
 
-        ValueError where there are none, and only they can do what is asked.
+        ValueError for torch where only the kernels can do what is asked.
         """
         if kernels:
             precision = self.asked_precision or "standard"

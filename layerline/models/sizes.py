@@ -183,7 +183,7 @@ def _counted(
         for kind, tensors in set(cuts)
     }
     ends = {name: _size(tensors, part, part.kinds[0], dtype, weights, {}) for name, tensors in table.ends}
-    kv_bytes = [_kv_bytes(kind.attention, kv_dtype) for kind in part.kinds]
+    kv_bytes = [position_bytes(kind.attention, kv_dtype) for kind in part.kinds]
     return ModelSizes(
         model=model,
         part=part,
@@ -231,7 +231,7 @@ def _size(
     return WeightSize(numbers=numbers, held_bytes=held_bytes, converted=frozenset(converted))
 
 
-def _kv_bytes(attention: AttentionSpec, kv_dtype: str) -> int:
+def position_bytes(attention: AttentionSpec, kv_dtype: str) -> int:
     """Bytes of the keys and values of a position; in int8 every group of numbers has a scale of two bytes beside it."""
     numbers = attention.key_numbers + attention.value_numbers
     if kv_dtype != "int8":

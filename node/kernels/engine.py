@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from types import TracebackType
+import weakref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ ALIGNMENT = 64
 
 
 class Engine:
-    """Threads that compute with one instruction set. To be entered; leaving ends the threads."""
+    """Threads that compute with one instruction set. They end when nobody holds it any more."""
 
     def __init__(self, library: Library, instruction_set: str, threads: int, scratch_bytes: int = 0) -> None:
         """Each thread has `scratch_bytes`, or what products take if that is more. MemoryError if there is no room."""
@@ -25,20 +25,7 @@ class Engine:
         self._engine = self._calls.layerline_engine(instruction_set.encode(), threads, scratch_bytes)
         if not self._engine:
             raise MemoryError(f"no kernels of {instruction_set} with {threads} threads")
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """Ends its threads."""
-        if self._engine:
-            self._calls.layerline_end(self._engine)
-            self._engine = None
+        weakref.finalize(self, self._calls.layerline_end, self._engine)
 
     def prepared_bytes(self, rows: int, columns: int, *, digits: int, floats: bool) -> int:
         """Bytes that rows take before they are multiplied: as integers of so many digits, or as floats."""
@@ -47,7 +34,6 @@ class Engine:
 
     def run(self, operations: ctypes.Array[Operation], count: int, work: Work, step: Step) -> None:
         """Runs the first `count` operations."""
-        assert self._engine, "an engine that has ended"
         if self._calls.layerline_run(self._engine, operations, count, ctypes.byref(work), ctypes.byref(step)):
             raise MemoryError("no memory for a step")
 
@@ -57,7 +43,6 @@ class Engine:
         assert out.shape == (len(rows), columns)
         assert not len(rows) or (rows.min() >= 0 and rows.max() < segment.rows)
         rows = np.ascontiguousarray(rows, np.int32)
-        assert self._engine, "an engine that has ended"
         if self._calls.layerline_look_up(
             self._engine, ctypes.byref(segment), columns, rows.ctypes.data, len(rows), out.ctypes.data
         ):

@@ -13,13 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.frames import Span
-from layerline.models.sizes import int8_group
+from layerline.models.sizes import position_bytes
 from layerline.models.spec import AttentionSpec
 from node.kernels.engine import aligned_bytes
 from node.kernels.structures import KV_STORAGES, TILE, AttentionForm, LayerState, Pages, StepSpan
-
-KV_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
-SCALE_BYTES = 2
 
 
 class KvPages:
@@ -29,7 +26,7 @@ class KvPages:
         assert page_tokens % TILE == 0, "a page is whole tiles"
         self._page_tiles = page_tokens // TILE
         self._page_tokens = page_tokens
-        sizes = [_tile_bytes(spec, kv_dtype) for spec in layers]
+        sizes = [TILE * position_bytes(spec, kv_dtype) // spec.kv_heads for spec in layers]
         self._memory = [
             aligned_bytes(pages * self._page_tiles * spec.kv_heads * size)
             for spec, size in zip(layers, sizes, strict=True)
@@ -76,15 +73,6 @@ class StepSpans:
 def _tiles(span: Span, page_tiles: int) -> NDArray[np.int32]:
     runs = [np.arange(run.first * page_tiles, (run.first + run.count) * page_tiles) for run in span.pages]
     return np.concatenate(runs).astype(np.int32)
-
-
-def _tile_bytes(spec: AttentionSpec, kv_dtype: str) -> int:
-    """Bytes of the keys and values of 16 positions of a head."""
-    position = (spec.head_dim + spec.value_dim) * KV_BYTES[kv_dtype]
-    if kv_dtype == "int8":
-        groups = sum(numbers // int8_group(numbers) for numbers in (spec.head_dim, spec.value_dim))
-        position += SCALE_BYTES * groups
-    return TILE * position
 
 
 def _state(spec: AttentionSpec, memory: NDArray[np.uint8], tile_bytes: int, kv_dtype: str) -> LayerState:

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from layerline.frames import Span, TensorBytes
 from layerline.models.sizes import LOGITS_ROWS
 from layerline.models.spec import ModelSpec
+from layerline.models.storage import to_float32
 from node.kernels.engine import Engine, aligned_bytes, aligned_rows
 from node.kernels.structures import Rows, Step, Work
 from node.native.kv_pages import KvPages, StepSpans
-from node.native.matrices import NativeMatrix, from_bfloat16, rounded_to_bfloat16
+from node.native.matrices import NativeMatrix, rounded_to_bfloat16
 from node.native.program import Buffer, NativeLayer, Passage, Program, logits_program
 from node.native.weights import NativeWeights
 
@@ -84,10 +85,8 @@ class NativeLayers:
     def residual(self, tensor: TensorBytes) -> NDArray[np.float32]:
         """The residual [T, C] that another stage made."""
         x_TC = self._buffers.residual_TC[: tensor.shape[0]]
-        if tensor.dtype == "bfloat16":
-            x_TC[...] = from_bfloat16(np.frombuffer(tensor.data, np.uint16)).reshape(tensor.shape)
-        else:
-            x_TC[...] = np.frombuffer(tensor.data, np.float32).reshape(tensor.shape)
+        storage = "BF16" if tensor.dtype == "bfloat16" else "F32"
+        x_TC[...] = to_float32(storage, np.frombuffer(tensor.data, np.uint8), tensor.shape)
         return x_TC
 
     def layers_(self, x_TC: NDArray[np.float32], spans: Sequence[Span]) -> None:

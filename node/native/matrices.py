@@ -121,8 +121,3 @@ def rounded_to_bfloat16(numbers: NDArray[np.float32]) -> NDArray[np.uint16]:
     bits = np.ascontiguousarray(numbers).view(np.uint32)
     rounded = ((bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) >> 16).astype(np.uint16)
     return np.where(np.isnan(numbers), np.uint16(0x7FC0), rounded)
-
-
-def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """The numbers that these bits are."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)

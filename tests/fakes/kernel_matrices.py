@@ -12,7 +12,6 @@ from layerline.models.held import matrix_bytes
 from layerline.models.storage import to_float32
 from node.kernels.engine import Engine, aligned_bytes, pack
 from node.kernels.library import kernels_here, library
-from node.kernels.structures import FORMATS
 from node.native.matrices import NativeMatrix, Panels
 from node.native.one_product import OneProduct
 
@@ -78,8 +77,3 @@ class KernelMatrix:
 def engine(instruction_set: str, threads: int = 1, scratch_bytes: int = 0) -> Engine:
     """One engine of each kind for all tests of a process."""
     return Engine(library(), instruction_set, threads, scratch_bytes)
-
-
-def every_storage() -> tuple[str, ...]:
-    """The forms that the kernels multiply."""
-    return FORMATS

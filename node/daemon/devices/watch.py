@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -13,11 +15,12 @@ from node.daemon.devices.cores import usable_cores
 from node.daemon.devices.readings import DeviceReading, Speed, device_facts, shared_out
 from node.daemon.devices.speeds import MeasureDevice, measure_in_child, measured_speeds
 from node.daemon.devices.system import SystemDevices
-from node.kernels.library import SWITCH, KernelsMissingError, check_choice, kernels_here
+from node.kernels.library import SWITCH, KernelsMissingError, check_choice, kernels_here, library
 
 FIRST_PAUSE_S = 60.0  # before what was measured on a busy machine is measured again
 LONGEST_PAUSE_S = 3600.0
 
+log = logging.getLogger(__name__)
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -94,8 +97,11 @@ class DeviceWatch:
 
 
 def check_kernels() -> None:
-    """UsageError if the environment asks for kernels that cannot be used here."""
+    """Says in the log why there are no kernels; UsageError if the environment asks for some that cannot be used."""
     try:
         check_choice()
+        library()
     except KernelsMissingError as missing:
-        raise UsageError(str(missing), remedy=f"Leave {SWITCH} out, or set it to off.") from missing
+        if os.environ.get(SWITCH, "off") != "off":
+            raise UsageError(str(missing), remedy=f"Leave {SWITCH} out, or set it to off.") from missing
+        log.warning("There are no kernels, so that torch computes on the CPU. %s", missing)

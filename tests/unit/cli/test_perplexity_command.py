@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,10 @@ from layerline.cli.main import program
 from layerline.errors import ModelNotFoundError, NodeLostError, RequestError
 from layerline.plan import ManualStage
 from layerline.scoring import ScoringFinished, WindowScores
-from tests.fakes.coordinator_service import PREPARING, SCORES, FakeCoordinator, serving
+from tests.fakes.coordinator_service import PREPARING, SCORES, FakeCoordinator
 
 VALUE = math.exp(5 / 4)  # of -0.5, -1.5, -1 and -2
 ERROR = VALUE * math.sqrt((7.5 / 4 - (5 / 4) ** 2) / 3)
-
-
-@pytest.fixture
-def fake() -> FakeCoordinator:
-    return FakeCoordinator()
-
-
-@pytest.fixture
-def address(fake: FakeCoordinator) -> Iterator[str]:
-    with serving(fake) as address:
-        yield address
 
 
 @pytest.fixture

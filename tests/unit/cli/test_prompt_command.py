@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,20 +18,9 @@ from layerline.errors import ModelNotFoundError, NodeLostError, PlanDoesNotFitEr
 from layerline.plan import ManualStage
 from layerline.requests import Message, Piece
 from layerline.sampling import SamplingOptions
-from tests.fakes.coordinator_service import ANSWER, FINISHED, PREPARING, FakeCoordinator, Hang, serving
+from tests.fakes.coordinator_service import ANSWER, FINISHED, PREPARING, FakeCoordinator, Hang
 
 WAIT_S = 20
-
-
-@pytest.fixture
-def fake() -> FakeCoordinator:
-    return FakeCoordinator()
-
-
-@pytest.fixture
-def address(fake: FakeCoordinator) -> Iterator[str]:
-    with serving(fake) as address:
-        yield address
 
 
 def prompt(address: str, *arguments: str, stdin: str = "") -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -21,22 +21,10 @@ from tests.fakes.coordinator_service import (
     TWO_ANSWERS,
     FakeCoordinator,
     Hang,
-    serving,
 )
 
 HI = [{"role": "user", "content": "Hi"}]
 WAIT_S = 20
-
-
-@pytest.fixture
-def fake() -> FakeCoordinator:
-    return FakeCoordinator()
-
-
-@pytest.fixture
-def address(fake: FakeCoordinator) -> Iterator[str]:
-    with serving(fake) as address:
-        yield address
 
 
 @pytest.fixture

@@ -38,33 +38,14 @@ from tests.fakes.coordinator_service import (
     NODES,
     PLAN,
     PREPARING,
-    SCORES,
     TWO_ANSWERS,
     FakeCoordinator,
     Hang,
-    serving,
 )
 from tests.fakes.hurried_transport import hurried_client
 
 HI = [{"role": "user", "content": "Hi"}]
 WAIT_S = 20
-
-
-@pytest.fixture
-def fake() -> FakeCoordinator:
-    return FakeCoordinator()
-
-
-@pytest.fixture
-def address(fake: FakeCoordinator) -> Iterator[str]:
-    with serving(fake) as address:
-        yield address
-
-
-@pytest.fixture
-def client(address: str) -> Iterator[Client]:
-    with Client(address) as client:
-        yield client
 
 
 def test_a_chat_gives_the_whole_answer(client: Client, fake: FakeCoordinator) -> None:
@@ -129,25 +110,6 @@ def test_generate_takes_text_or_token_ids(client: Client, fake: FakeCoordinator)
         ("upon", None),
         (None, (5, 6)),
     ]
-
-
-def test_the_scores_of_a_text_come_window_by_window(client: Client, fake: FakeCoordinator) -> None:
-    with client.score("Once", model="tiny", window_tokens=4) as windows:
-        assert [windows.finished] == [None]
-        assert tuple(windows) == SCORES[:2]
-        assert windows.finished == SCORES[2]
-    list(client.score(token_ids=[5, 6]))
-    assert [(asked.text, asked.token_ids, asked.window_tokens) for asked in fake.scored] == [
-        ("Once", None, 4),
-        (None, (5, 6), 512),
-    ]
-    assert fake.scored[0].model == "tiny"
-
-
-def test_scores_that_end_without_saying_so_are_refused(client: Client, fake: FakeCoordinator) -> None:
-    fake.scores = SCORES[:2]
-    with pytest.raises(ProtocolError, match="without finishing"):
-        list(client.score("Once"))
 
 
 def test_reports_come_as_nouns(client: Client, fake: FakeCoordinator) -> None:
