@@ -47,7 +47,8 @@ class StageSpec:
         require_one_of(self.kv_dtype, ("", *KV_DTYPES), "kv_dtype")
         require_one_of(self.weights, ("", *WEIGHTS), "weights")
         require_one_of(self.precision, ("", *PRECISIONS), "precision")
-        require(bool(self.precision) or self.weights in ("", self.dtype), "torch holds weights as it computes")
+        unlike = self.weights in DTYPES and self.weights != self.dtype
+        require(bool(self.precision) or not unlike, "torch holds floating-point weights as it computes")
         require(0 < len(self.devices) <= MAX_DEVICES, f"a stage needs 1 to {MAX_DEVICES} devices")
         require(len(set(self.devices)) == len(self.devices), "a stage names a device twice")
         require(len(self.proportions) in (0, len(self.devices)), "a stage needs a proportion for each device, or none")

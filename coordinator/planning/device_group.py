@@ -156,5 +156,5 @@ def _times_s(footprint: Footprint, times: WeightTimes) -> tuple[tuple[float, ...
 
 def _all_reduce_s(whole: Footprint, node: NodeFacts) -> float:
     """The time of an all-reduce of one row, from what the node measured; longer rows take as much longer."""
-    row_bytes = whole.sizes.model.hidden * DTYPE_BYTES[whole.sizes.dtype]
+    row_bytes = whole.sizes.model.hidden * DTYPE_BYTES[whole.sizes.form.dtype]
     return node.all_reduce_us / 1e6 * max(1.0, row_bytes / ALL_REDUCE_BYTES)

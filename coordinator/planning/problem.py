@@ -10,6 +10,7 @@ from coordinator.planning.footprint import PAGE_TOKENS, Footprint, rows_of_a_ste
 from layerline.errors import PlanInvalidError, UsageError
 from layerline.facts import NodeFacts
 from layerline.models.card import ModelCard
+from layerline.models.held import WeightForm
 from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import ModelSizes, most_sequence_pages
 from layerline.models.spec import ModelSpec
@@ -60,8 +61,8 @@ class Problem:
     def footprint(self) -> Footprint:
         """The memory of the model's stages as they are to be held."""
         request = self.request
-        weights = request.weights if request.precision else ""
-        sizes = ModelSizes.of(self.card, dtype=request.dtype, kv_dtype=request.kv_dtype, weights=weights)
+        form = WeightForm(dtype=request.dtype, weights=request.weights, kernels=bool(request.precision))
+        sizes = ModelSizes.of(self.card, form, request.kv_dtype)
         return Footprint(sizes, rows_of_a_step(self.spec, self.request.dtype))
 
     @cached_property

@@ -1,10 +1,13 @@
 """In which form a matrix is held where it is multiplied as it is stored, and the bytes that it takes then.
 
-Planner and worker both ask here, so that what is counted is what is held. Panels have 16 rows, the last of them
-filled up. Knows the sizes of blocks by itself, since the `gguf` library takes long to import; a test compares them.
+Planner and worker both ask here, so that what is counted is what is held. The kernels hold panels of 16 rows, the last
+of them filled up; torch holds rows, in what takes less than the numbers that it computes with. Knows the sizes of
+blocks by itself, since the `gguf` library takes long to import; a test compares them.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a number; they have no blocks
 INTEGERS = {
@@ -30,7 +33,40 @@ CONVERTED = {
 }  # what `weights` makes of any storage
 WITHOUT_LOSS = "F32"  # what any other storage becomes
 PANEL_ROWS = 16
+VECTOR_BYTES = 4  # of a number of a vector or of a logit, where the kernels compute
 CHAIN_COLUMNS = 8  # columns of floating-point numbers are filled up to a multiple
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightForm:
+    """What weights are held in: matrices in `weights`, by the kernels or by torch, which computes in `dtype`."""
+
+    dtype: str
+    weights: str
+    kernels: bool
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether torch has to unpack matrices before it multiplies them."""
+        return not self.kernels and self.weights != self.dtype
+
+    def storage(self, storage: str, columns: range) -> str:
+        """What these columns of a matrix are held in."""
+        if self.kernels:
+            return held_storage(storage, self.weights, columns)
+        return row_storage(storage, self.weights, columns, self.dtype)
+
+    def matrix_bytes(self, storage: str, rows: int, columns: int) -> int:
+        """Bytes of a matrix that is held in `storage`."""
+        return (matrix_bytes if self.kernels else rows_bytes)(storage, rows, columns)
+
+    def vector_bytes(self, numbers: int) -> int:
+        """Bytes of a vector."""
+        return numbers * (VECTOR_BYTES if self.kernels else FLOATS[CONVERTED[self.dtype]])
+
+    def is_converted(self, storage: str, columns: range) -> bool:
+        """Whether a matrix should be held as it is stored, but cannot be."""
+        return self.weights == "stored" and held_storage(storage, "stored", columns) != storage
 
 
 def block_numbers(storage: str) -> int:
@@ -44,6 +80,20 @@ def held_storage(storage: str, weights: str, columns: range) -> str:
     if wanted in FLOATS or (wanted in INTEGERS and _on_blocks(wanted, columns, own=wanted == storage)):
         return wanted
     return WITHOUT_LOSS
+
+
+def row_storage(storage: str, weights: str, columns: range, dtype: str) -> str:
+    """The same where torch computes in `dtype`: in that, unless another storage takes less."""
+    held, computed = held_storage(storage, weights, columns), CONVERTED[dtype]
+    return computed if held in FLOATS and FLOATS[held] >= FLOATS[computed] else held
+
+
+def rows_bytes(storage: str, rows: int, columns: int) -> int:
+    """Bytes of a matrix row by row."""
+    if storage in FLOATS:
+        return rows * columns * FLOATS[storage]
+    numbers, size = INTEGERS[storage]
+    return rows * (columns // numbers) * size
 
 
 def panel_bytes(storage: str, columns: int) -> int:

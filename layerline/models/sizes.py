@@ -12,19 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from layerline.models.held import held_storage, matrix_bytes
+from layerline.models.held import VECTOR_BYTES, WeightForm
 from layerline.models.known_families import family_of_config
 from layerline.models.model_parts import LayerPart, ModelPart
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from layerline.models.tensor_rules import ENDS, side_lengths
 from layerline.models.tensor_table import TensorEntry
-from layerline.plan import DTYPE_BYTES
+from layerline.plan import DTYPE_BYTES, StageSpec
 
 LOGITS_ROWS = 64  # rows whose logits are computed at once: the output matrix is large, so the fewer times the better
 FURTHER_BYTES = 32 << 20  # of workspace, for all that is small
 
-VECTOR_BYTES = 4  # of a number of a vector beside matrices that are held as they are stored
-PREPARED_BYTES = 9  # of a number of a row that is prepared for a product with such matrices, at most
+PREPARED_BYTES = 9  # of a number of a row that the kernels prepare for a product, at most
+TILE_NUMBERS = 1 << 22  # of a matrix that torch unpacks at a time: a launch for each operation is little beside them
+TILE_BYTES = 12  # of each while it is unpacked, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +96,16 @@ class WeightSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSizes:
-    """What each layer and the ends of a model, or of one rank's part of it, take in `dtype` and `kv_dtype`.
+    """What each layer and the ends of a model, or of one rank's part of it, take in `form` and `kv_dtype`.
 
-    `weights` is what matrices are held as by the kernels; empty where they are held in `dtype`, as torch has them.
     `kv_bytes` is what a position takes in the pages of each layer. `output` is the matrix that makes logits, whether
     or not it is the embedding as well.
     """
 
     model: ModelSpec
     part: ModelSpec  # what is held: the model, or the rank's part, which is again a model
-    dtype: str
+    form: WeightForm
     kv_dtype: str
-    weights: str
     layers: tuple[WeightSize, ...]
     kv_bytes: tuple[int, ...]
     embedding: WeightSize
@@ -115,15 +114,21 @@ class ModelSizes:
     table: _Table = field(repr=False)
 
     @classmethod
-    def of(cls, card: Described, *, dtype: str, kv_dtype: str, weights: str = "") -> ModelSizes:
+    def of(cls, card: Described, form: WeightForm, kv_dtype: str) -> ModelSizes:
         """Those of the whole model."""
-        return _counted(card.spec, card.spec, _Table.of(card), dtype, kv_dtype, weights)
+        return _counted(card.spec, card.spec, _Table.of(card), form, kv_dtype)
+
+    @classmethod
+    def of_stage(cls, card: Described, spec: StageSpec) -> ModelSizes:
+        """Those of the whole model in the form that a stage of it has."""
+        form = WeightForm(dtype=spec.dtype, weights=spec.held_weights, kernels=bool(spec.precision))
+        return cls.of(card, form, spec.held_kv_dtype)
 
     def of_rank(self, part: ModelPart) -> ModelSizes:
         """Those of the part that one rank has."""
         own = part.part_of(self.model)
         starts = [_starts(kind, of) for kind, of in zip(part.kinds, self.model.kinds, strict=True)]
-        return _counted(self.model, own, self.table, self.dtype, self.kv_dtype, self.weights, starts)
+        return _counted(self.model, own, self.table, self.form, self.kv_dtype, starts)
 
     def weights_bytes(self, layers: range) -> int:
         """Bytes of the weights of a stage: its layers, and embedding and output where it has those.
@@ -154,14 +159,17 @@ class ModelSizes:
     def workspace_bytes(self, max_rows: int, *, has_output: bool) -> int:
         """Bytes that a stage needs beside weights and KV while it computes a step of `max_rows` rows.
 
-        An upper bound of what is alive at once: the residual, the widest products and their float32 copies, the
-        attention scores of one block of queries, and the logits of LOGITS_ROWS rows, of one of them in float32. Where
-        the vocabulary is split, these may have to be brought together, in parts and whole.
+        An upper bound of what is alive at once: the residual, the widest products and their float32 copies, what is
+        unpacked of a matrix, the attention scores of one block of queries, and the logits of LOGITS_ROWS rows, of one
+        of them in float32. Where the vocabulary is split, these may have to be brought together, in parts and whole.
         """
-        widest = max(map(_widest_numbers, self.part.kinds))
-        rows = max_rows * (3 * self.part.hidden + 2 * widest) * max(4, DTYPE_BYTES[self.dtype])
-        rows += max_rows * max(self.part.hidden, widest) * PREPARED_BYTES * bool(self.weights)
-        logits_bytes = min(LOGITS_ROWS, max_rows) * (VECTOR_BYTES if self.weights else DTYPE_BYTES[self.dtype])
+        widest, form = max(map(_widest_numbers, self.part.kinds)), self.form
+        rows = max_rows * (3 * self.part.hidden + 2 * widest) * max(4, DTYPE_BYTES[form.dtype])
+        if form.kernels:
+            rows += max_rows * max(self.part.hidden, widest) * PREPARED_BYTES
+        elif form.is_packed:
+            rows += TILE_NUMBERS * TILE_BYTES
+        logits_bytes = min(LOGITS_ROWS, max_rows) * (VECTOR_BYTES if form.kernels else DTYPE_BYTES[form.dtype])
         logits = self.part.vocabulary * (logits_bytes + 4)
         if self.part.vocabulary < self.model.vocabulary:
             logits += self.model.vocabulary * (2 * logits_bytes + 4)
@@ -172,24 +180,22 @@ def _counted(
     model: ModelSpec,
     part: ModelSpec,
     table: _Table,
-    dtype: str,
+    form: WeightForm,
     kv_dtype: str,
-    weights: str,
     starts: Sequence[_Starts] = (),
 ) -> ModelSizes:
     cuts = list(zip(part.layer_kinds, table.layers, strict=True))
     sizes = {
-        (kind, tensors): _size(tensors, part, part.kinds[kind], dtype, weights, starts[kind] if starts else {})
+        (kind, tensors): _size(tensors, part, part.kinds[kind], form, starts[kind] if starts else {})
         for kind, tensors in set(cuts)
     }
-    ends = {name: _size(tensors, part, part.kinds[0], dtype, weights, {}) for name, tensors in table.ends}
+    ends = {name: _size(tensors, part, part.kinds[0], form, {}) for name, tensors in table.ends}
     kv_bytes = [position_bytes(kind.attention, kv_dtype) for kind in part.kinds]
     return ModelSizes(
         model=model,
         part=part,
-        dtype=dtype,
+        form=form,
         kv_dtype=kv_dtype,
-        weights=weights,
         layers=tuple(sizes[cut] for cut in cuts),
         kv_bytes=tuple(kv_bytes[kind] for kind in part.layer_kinds),
         embedding=ends["embedding"],
@@ -203,30 +209,22 @@ def _starts(part: LayerPart, layer: LayerSpec) -> _Starts:
     return {"feed_forward": part.intermediate.start, "attended": part.heads.start * layer.attention.value_dim}
 
 
-def _size(
-    tensors: _Tensors, part: ModelSpec, layer: LayerSpec, dtype: str, weights: str, starts: _Starts
-) -> WeightSize:
+def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm, starts: _Starts) -> WeightSize:
     """What is held of some tensors: of each the part along its sides."""
     held = side_lengths(part, layer)
-    parts = [
-        [
+    numbers, held_bytes, converted = 0, 0, set()
+    for tensor in tensors:
+        sides = [
             range(starts.get(side, 0), starts.get(side, 0) + min(length, held[side]))
             for side, length in zip(tensor.sides, tensor.lengths, strict=False)
         ]
-        for tensor in tensors
-    ]
-    numbers = sum(math.prod(map(len, sides)) for sides in parts)
-    if not weights:
-        return WeightSize(numbers=numbers, held_bytes=numbers * DTYPE_BYTES[dtype])
-    held_bytes, converted = 0, set()
-    for tensor, sides in zip(tensors, parts, strict=True):
+        numbers += math.prod(map(len, sides))
         if len(sides) == 1:
-            held_bytes += len(sides[0]) * VECTOR_BYTES
+            held_bytes += form.vector_bytes(len(sides[0]))
             continue
         rows, columns = sides
-        storage = held_storage(tensor.storage, weights, columns)
-        held_bytes += matrix_bytes(storage, len(rows), len(columns))
-        if weights == "stored" and storage != tensor.storage:
+        held_bytes += form.matrix_bytes(form.storage(tensor.storage, columns), len(rows), len(columns))
+        if form.is_converted(tensor.storage, columns):
             converted.add(tensor.storage)
     return WeightSize(numbers=numbers, held_bytes=held_bytes, converted=frozenset(converted))
 

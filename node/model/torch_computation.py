@@ -22,6 +22,7 @@ from layerline.plan import StageSpec
 from node.model.attention.backend import PagedAttention
 from node.model.attention.run_attention import RunAttention
 from node.model.decoder import Decoder
+from node.model.linear.load import HeldAs
 from node.model.parallel import joined
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
 from node.model.token_sampling import TokenSampling
@@ -106,8 +107,11 @@ def load_computation(
     """
     torch.set_num_threads(threads)
     dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[group.rank])
-    held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, dtype=dtype, device=device)
-    decoder = load_decoder(card, path, held, progress)
+    sizes = ModelSizes.of_stage(card, spec).of_rank(part)
+    weights_bytes = sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1))
+    held_as = HeldAs(dtype=dtype, device=device, weights=spec.held_weights)
+    held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, held_as=held_as)
+    decoder = load_decoder(card, path, held, weights_bytes, progress)
     attention = RunAttention.allocate(
         [layer.attention.core for layer in decoder.layers],
         pages=spec.pages,
@@ -118,8 +122,6 @@ def load_computation(
     )
     if group.count > 1:
         decoder = joined(decoder, part.vocabulary, group)
-    sizes = ModelSizes.of(card, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype).of_rank(part)
-    weights_bytes = sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1))
     return TorchComputation(decoder, attention, TokenSampling(part.vocabulary.start, group), device, weights_bytes)
 
 

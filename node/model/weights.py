@@ -20,7 +20,6 @@ import torch
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.sizes import ModelSizes
 from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
 from node.model.attention.backend import LayerAttention
 from node.model.decoder import Decoder, Layer, Output
@@ -40,27 +39,23 @@ Ends = tuple[Embedding | None, Linear | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Held:
-    """What is loaded: of layers first_layer..last_layer the part `part`, in `dtype` on `device`."""
+    """What is loaded: of layers first_layer..last_layer the part `part`, held as `held_as` says."""
 
     first_layer: int
     last_layer: int
     part: ModelPart
-    dtype: torch.dtype
-    device: torch.device
+    held_as: HeldAs
 
 
-def load_decoder(card: ModelCard, path: Path, held: Held, progress: Progress) -> Decoder:
+def load_decoder(card: ModelCard, path: Path, held: Held, total_bytes: int, progress: Progress) -> Decoder:
     """The decoder of those layers; embedding and output only where the model's first and last layer are.
 
-    The decoder of a part is that of the smaller model which the part is. Raises ModelCorruptError if a tensor is
-    missing, has another shape, or its bytes have changed.
+    Their weights take `total_bytes`. The decoder of a part is that of the smaller model which the part is. Raises
+    ModelCorruptError if a tensor is missing, has another shape, or its bytes have changed.
     """
-    part, dtype = held.part.part_of(card.spec), str(held.dtype).removeprefix("torch.")
-    sizes = ModelSizes.of(card, dtype=dtype, kv_dtype=dtype).of_rank(held.part)
-    total_bytes = sizes.weights_bytes(range(held.first_layer, held.last_layer + 1))
     with TensorReader(path, card) as reader:
         source = TensorSource(card, reader, total_bytes, progress)
-        decoder = _StageLoader(card.spec, part, source, held).load()
+        decoder = _StageLoader(card.spec, source, held).load()
     _return_free_memory()
     return decoder
 
@@ -68,13 +63,13 @@ def load_decoder(card: ModelCard, path: Path, held: Held, progress: Progress) ->
 class _StageLoader:
     """One loading; each of its threads fills other matrices, for which inference mode is entered anew."""
 
-    def __init__(self, model: ModelSpec, part: ModelSpec, source: TensorSource, held: Held) -> None:
+    def __init__(self, model: ModelSpec, source: TensorSource, held: Held) -> None:
         self._model = model
-        self._part = part
+        self._part = held.part.part_of(model)
         self._source = source
         self._held = held
-        self._held_as = HeldAs(dtype=held.dtype, device=held.device)
-        self._ropes = _ropes(part, held)
+        self._held_as = held.held_as
+        self._ropes = _ropes(self._part, held)
         self._has_first = held.first_layer == 0
         self._has_last = held.last_layer == model.layers - 1
 
@@ -146,7 +141,7 @@ def _ropes(part: ModelSpec, held: Held) -> dict[tuple[RopeSpec, int], Rope]:
     """One for each rotation that a layer has, by its description and the size of a head."""
     layers = [part.layer(index).attention for index in range(held.first_layer, held.last_layer + 1)]
     wanted = {(layer.rope, layer.head_dim) for layer in layers if layer.rope is not None}
-    return {(rope, head_dim): Rope.of(rope, head_dim, held.device) for rope, head_dim in wanted}
+    return {(rope, head_dim): Rope.of(rope, head_dim, held.held_as.device) for rope, head_dim in wanted}
 
 
 def _wait_for(loading: Sequence[Future[Any]]) -> None:

@@ -120,7 +120,7 @@ def load_computation(
     """
     own = part.part_of(card.spec)
     engine = _engine(threads, own)
-    sizes = ModelSizes.of(card, dtype=spec.dtype, kv_dtype=spec.held_kv_dtype, weights=spec.held_weights).of_rank(part)
+    sizes = ModelSizes.of_stage(card, spec).of_rank(part)
     total_bytes = sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1))
     wanted = Wanted(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, weights=spec.held_weights)
     weights = load_weights(library(), card, path, wanted, total_bytes, progress)

@@ -20,9 +20,10 @@ from layerline.models.storage import to_float32
 from node.kernels.engine import Engine, aligned_bytes, aligned_rows
 from node.kernels.structures import Rows, Step, Work
 from node.native.kv_pages import KvPages, StepSpans
-from node.native.matrices import NativeMatrix, rounded_to_bfloat16
+from node.native.matrices import NativeMatrix
 from node.native.program import Buffer, NativeLayer, Passage, Program, logits_program
 from node.native.weights import NativeWeights
+from node.slices.stored_rows import rounded_to_bfloat16
 
 DIGITS = {"fast": 1, "standard": 2, "full": 3}  # of base 256, in which rows are multiplied
 

@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from gguf import GGMLQuantizationType
-from gguf.quants import quantize
 from numpy.typing import NDArray
 
-from layerline.models.held import FLOATS, PANEL_ROWS, held_storage, matrix_bytes
-from layerline.models.read import StoredBlock
+from layerline.models.held import PANEL_ROWS, held_storage, matrix_bytes
 from node.kernels.engine import Engine, aligned_bytes, pack
 from node.kernels.library import Library
 from node.kernels.structures import FORMATS, Matrix, Segment
+from node.slices.stored_rows import in_storage
 from node.slices.tensor_source import TensorSlice, TensorSource
 
 
@@ -93,31 +91,8 @@ def _panels(library: Library, source: TensorSource, wanted: TensorSlice, weights
     storage = held_storage(source.storage(wanted), weights, wanted.columns.part)
     memory = aligned_bytes(matrix_bytes(storage, rows, columns))
     for block in source.blocks(wanted):
-        stored = _in_storage(block, storage)
+        stored = in_storage(block, storage)
         pack(library, storage, stored, columns, block.first_row, memory)
         source.count(len(stored) * library.panel_bytes(storage, columns) // PANEL_ROWS)
     source.count(memory.nbytes - rows * library.panel_bytes(storage, columns) // PANEL_ROWS)
     return Panels(storage=storage, rows=rows, columns=columns, memory=memory)
-
-
-def _in_storage(block: StoredBlock, storage: str) -> NDArray[np.uint8]:
-    """The rows [rows, bytes] of a block in the storage that they are to be held in."""
-    if block.storage == storage:
-        if storage not in FLOATS or block.columns is None:
-            return block.stored
-        size, wanted = FLOATS[storage], block.columns
-        return np.ascontiguousarray(block.stored[:, size * wanted.start : size * wanted.stop])
-    numbers = block.to_float32()
-    if storage == "F32":
-        return numbers.view(np.uint8)
-    if storage == "BF16":
-        return rounded_to_bfloat16(numbers).view(np.uint8)
-    made: NDArray[np.uint8] = quantize(numbers, GGMLQuantizationType[storage])
-    return made
-
-
-def rounded_to_bfloat16(numbers: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """The bits of the nearest bfloat16 numbers, of equals the even ones."""
-    bits = np.ascontiguousarray(numbers).view(np.uint32)
-    rounded = ((bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) >> 16).astype(np.uint16)
-    return np.where(np.isnan(numbers), np.uint16(0x7FC0), rounded)

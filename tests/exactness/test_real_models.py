@@ -14,6 +14,7 @@ import platformdirs
 import pytest
 import torch
 
+from layerline.models.held import WeightForm
 from layerline.models.read import TensorReader
 from layerline.models.sizes import ModelSizes
 from tests.fakes.logits import assert_close
@@ -144,6 +145,6 @@ def test_a_stage_takes_the_memory_of_its_weights(
     files = [str(tmp_path / "card"), str(smollm2.path)]
     command = [sys.executable, "-c", RESIDENT, *files, str(first_layer), str(last_layer)]
     output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    sizes = ModelSizes.of(smollm2.card, dtype="bfloat16", kv_dtype="bfloat16")
+    sizes = ModelSizes.of(smollm2.card, WeightForm(dtype="bfloat16", weights="bfloat16", kernels=False), "bfloat16")
     expected = sizes.weights_bytes(range(first_layer, last_layer + 1))
     assert abs(int(output) - expected) < 0.1 * expected

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 
 from layerline.models.card import ModelCard, TokenizerCard
+from layerline.models.held import WeightForm
 from layerline.models.spec import ModelSpec
 from layerline.models.storage import stored_bytes
 from layerline.models.tensor_rules import ENDS, TensorRule, decoder_tensors, side_lengths
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 TOKENIZER = TokenizerCard(json="{}", add_bos=False, bos_id=None, eos_ids=(), chat_template=None)
+PLAIN = WeightForm(dtype="float32", weights="float32", kernels=False)
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.fakes.family_traits import TRAITS
+from tests.fakes.stored_rows import stored_rows
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = (("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "w"))
@@ -189,7 +190,7 @@ def write_gguf(
     """Writes the model to `path`, matrices in `storage`.
 
     `metadata` and `tensors` (by stored name) replace or add; a None takes away. Quantised storage needs rows
-    of whole blocks.
+    of whole blocks; of a storage that the `gguf` library only reads they are random ones.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(path, model.family)
@@ -201,12 +202,20 @@ def write_gguf(
     for name, numbers in {**stored, **(tensors or {})}.items():
         if numbers is not None:
             kind = gguf.GGMLQuantizationType["F32" if numbers.ndim == 1 else storage]
-            writer.add_tensor(name, gguf.quants.quantize(numbers, kind), raw_dtype=kind)
+            writer.add_tensor(name, _stored(numbers, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _stored(numbers: NDArray[np.float32], kind: gguf.GGMLQuantizationType) -> NDArray[np.generic]:
+    try:
+        stored: NDArray[np.generic] = gguf.quants.quantize(numbers, kind)
+    except NotImplementedError:
+        return stored_rows(kind.name, *numbers.shape)
+    return stored
 
 
 def tokenizer_metadata() -> dict[str, object]:

@@ -95,7 +95,7 @@ def _parts(misfit: Misfit) -> str:
     footprint, pages = misfit.problem.footprint, misfit.sequence_pages
     layers, sizes = footprint.layers, footprint.sizes
     return (
-        f"Its weights take {format_bytes(footprint.weights_bytes(layers))} in {sizes.dtype},"
+        f"Its weights take {format_bytes(footprint.weights_bytes(layers))} in {sizes.form.dtype},"
         f" its KV pages {format_bytes(footprint.kv_bytes(layers, pages))} in {sizes.kv_dtype}; a node needs at least"
         f" {format_bytes(footprint.least_bytes(pages))} to hold one of its {len(layers)} layers."
     )

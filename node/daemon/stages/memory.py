@@ -97,12 +97,7 @@ def _does_not_fit(
 def device_bytes(spec: StageSpec, model: Described) -> Mapping[str, RankBytes]:
     """What the stage takes on each of its devices; PlanInvalidError if the model cannot be split so."""
     parts = model_parts(model.spec, len(spec.devices), spec.proportions)
-    sizes = ModelSizes.of(
-        model,
-        dtype=spec.dtype,
-        kv_dtype=spec.held_kv_dtype,
-        weights=spec.held_weights if spec.precision else "",
-    )
+    sizes = ModelSizes.of_stage(model, spec)
     return {device: _rank_bytes(spec, sizes.of_rank(part)) for device, part in zip(spec.devices, parts, strict=True)}
 
 

@@ -3,6 +3,7 @@
 `load_linear` takes the slices of stored tensors that a matrix consists of, such as the rows of q, k and v that a rank
 has, and makes of them the fastest form there is for what they are to be held as:
 
-    forms           the forms, each a `Linear`
+    forms           the forms of plain numbers, each a `Linear`
+    stored          matrices as they are stored, unpacked as they are multiplied
     load            from slices to a form; matrices that are multiplied and looked up as well
 """

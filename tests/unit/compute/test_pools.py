@@ -14,7 +14,7 @@ from layerline.plan import KV_DTYPES
 from node.model.attention.backend import LayerAttention
 from node.model.attention.pools import ANY_SLOTS, COPIED_SLOTS, LayerPool, layer_pool, most_slots
 from node.model.attention.run_attention import RunAttention
-from tests.fakes.cards import model_card
+from tests.fakes.cards import PLAIN, model_card
 from tests.fakes.specs import decoder_spec, of_layers
 
 MODEL = decoder_spec(layers=3)
@@ -44,7 +44,7 @@ def test_pages_take_what_was_planned(kv_dtype: str, spec: AttentionSpec) -> None
     layers = [LayerAttention(spec=spec)] * 3
     made = RunAttention.allocate(layers, pages=11, page_tokens=4, kv_dtype=kv_dtype, dtype=torch.float32, device=CPU)
     model = of_layers(MODEL, [replace(MODEL.layer(0), attention=spec)] * 3)
-    sizes = ModelSizes.of(model_card(model), dtype="float32", kv_dtype=kv_dtype)
+    sizes = ModelSizes.of(model_card(model), PLAIN, kv_dtype)
     assert made.nbytes == 44 * sizes.kv_bytes_per_token(range(3))
 
 

@@ -52,7 +52,7 @@ def test_progress_counts_the_bytes_that_are_held(
     seen: list[tuple[int, int]] = []
     spec = stored.spec(first_layer, last_layer, dtype=dtype)
     stage = load_stage(stored.card, stored.path, spec, lambda done, total: seen.append((done, total)))
-    sizes, layers = ModelSizes.of(stored.card, dtype=dtype, kv_dtype=dtype), range(first_layer, last_layer + 1)
+    sizes, layers = ModelSizes.of_stage(stored.card, spec), range(first_layer, last_layer + 1)
     expected = sizes.weights_bytes(layers)
     assert stage.weights_bytes == expected
     assert stage.kv_bytes == 64 * 4 * sizes.kv_bytes_per_token(layers)

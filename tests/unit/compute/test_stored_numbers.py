@@ -11,7 +11,7 @@ from layerline.models.storage import to_float32
 from node.model.stored import numbers
 from node.model.stored.forms import FORMS
 from node.model.stored.numbers import numbers_of
-from tests.fakes.kernel_matrices import stored_rows
+from tests.fakes.stored_rows import stored_rows
 
 
 def test_every_form_that_is_held_is_known_with_the_size_of_its_blocks() -> None:

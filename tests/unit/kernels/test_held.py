@@ -9,7 +9,7 @@ import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
-from layerline.models.held import held_storage, matrix_bytes
+from layerline.models.held import WeightForm, held_storage, matrix_bytes
 from layerline.models.model_parts import model_parts
 from layerline.models.sizes import ModelSizes
 from node.kernels.library import library
@@ -32,7 +32,9 @@ Told = list[tuple[int, int]]
 def loaded(stored: StoredModel, weights: str, ranks: int = 1, rank: int = 0) -> tuple[NativeWeights, Told]:
     seen: Told = []
     part = model_parts(stored.card.spec, ranks)[rank]
-    sizes = ModelSizes.of(stored.card, dtype="float32", kv_dtype="float32", weights=weights).of_rank(part)
+    sizes = ModelSizes.of(stored.card, WeightForm(dtype="float32", weights=weights, kernels=True), "float32").of_rank(
+        part
+    )
     wanted = Wanted(first_layer=0, last_layer=stored.card.spec.layers - 1, part=part, weights=weights)
     total = sizes.weights_bytes(range(stored.card.spec.layers))
     made = load_weights(library(), stored.card, stored.path, wanted, total, lambda *done: seen.append(done))
@@ -92,6 +94,6 @@ def test_bytes_are_those_of_the_library(storage: str) -> None:
 
 def test_a_real_file_takes_hardly_more_than_its_bytes() -> None:
     stored = StoredModel.at(MODELS["smollm2"].fetch())
-    sizes = ModelSizes.of(stored.card, dtype="float32", kv_dtype="bfloat16", weights="stored")
+    sizes = ModelSizes.of(stored.card, WeightForm(dtype="float32", weights="stored", kernels=True), "bfloat16")
     held = sizes.weights_bytes(range(30))
     assert held <= 1.03 * sum(entry.nbytes for entry in stored.card.tensors)

@@ -16,6 +16,7 @@ from layerline.models.index import index_model
 from layerline.models.known_families import family_of_gguf, known_families
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import RopeSpec
+from tests.fakes.cards import PLAIN
 from tests.fakes.family_traits import TRAITS
 from tests.fakes.model_files import EPSILON, ROPE_THETA, TinyModel, stored_name, write_folder, write_gguf, write_json
 
@@ -177,6 +178,6 @@ def test_the_bytes_of_a_stage_are_those_of_its_tensors(tmp_path: Path, family: s
     headers = read_headers(write_folder(tmp_path, TinyModel(family=family, layers=3, head_dim=24)))
     numbers = {entry.name: math.prod(entry.shape) for entry in headers.tensors}
     middle = sum(count for name, count in numbers.items() if name.startswith("layers.1."))
-    sizes = ModelSizes.of(headers, dtype="float32", kv_dtype="float32")
+    sizes = ModelSizes.of(headers, PLAIN, "float32")
     assert sizes.weights_bytes(range(1, 2)) == 4 * middle
     assert sizes.weights_bytes(range(3)) == 4 * sum(numbers.values())

@@ -12,7 +12,7 @@ from layerline.errors import PlanInvalidError
 from layerline.models.model_parts import ModelPart, model_parts, unevenness
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
-from tests.fakes.cards import model_card
+from tests.fakes.cards import PLAIN, model_card
 from tests.fakes.specs import decoder_spec, of_layers
 
 
@@ -24,7 +24,7 @@ def model(heads: int, kv_heads: int, *, intermediate: int = 1536, vocabulary: in
 
 
 def sizes_of(spec: ModelSpec, kv_dtype: str = "float32") -> ModelSizes:
-    return ModelSizes.of(model_card(spec), dtype="float32", kv_dtype=kv_dtype)
+    return ModelSizes.of(model_card(spec), PLAIN, kv_dtype)
 
 
 def heads_of(parts: tuple[ModelPart, ...]) -> list[tuple[int, int]]:

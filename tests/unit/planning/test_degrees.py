@@ -39,7 +39,7 @@ def needed_bytes(stage: StagePlan, spec: ModelSpec) -> dict[str, int]:
     """What a stage takes of each device, by the figures that the ranks themselves load by."""
     held = stage.spec
     layers, tokens = range(held.first_layer, held.last_layer + 1), held.pages * held.page_tokens
-    whole = ModelSizes.of(model_card(spec), dtype=held.dtype, kv_dtype=held.held_kv_dtype)
+    whole = ModelSizes.of_stage(model_card(spec), held)
     parts = [whole.of_rank(part) for part in model_parts(spec, len(held.devices), held.proportions)]
     return {
         name: part.weights_bytes(layers)
