@@ -13,9 +13,7 @@ from coordinator.catalogue import FoundModel, OnProgress, OpenModel, find_model,
 from coordinator.discovery.finder import Enough, Finder
 from coordinator.discovery.members import Member, unusable_notes
 from coordinator.made_plan import MadePlan, Tell, untold
-from coordinator.planning.adoption import adopt
-from coordinator.planning.choices import plan_for
-from coordinator.planning.problem import Problem
+from coordinator.planning.choices import loaded_plan, plan_for
 from layerline.errors import (
     LayerlineError,
     ModelMismatchError,
@@ -25,7 +23,7 @@ from layerline.errors import (
 )
 from layerline.models.card import ModelCard
 from layerline.models.names import same_name
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Computing, Plan, PlanRequest
 from layerline.reports import Announcement, NodeProgress, waiting_sentence
 
 AGAIN_DEADLINE_S = 1.0  # for the nodes that do not answer, after a loss
@@ -84,7 +82,7 @@ class PlanMaker:
             notes = ("The plan is the one before, as its nodes are all there.", *found.notes, *unusable_notes(members))
             return _made(replace(lost.plan, notes=notes), members, found)
         try:
-            plan = _decided(_as_before(request, lost.plan), members, found, kernels=bool(lost.plan.precision))
+            plan = _decided(_as_before(request, lost.plan), members, found, computing=lost.plan.computing)
         except PlanError:
             plan = _decided(request, members, found)
         return _made(plan, members, found)
@@ -248,7 +246,7 @@ def _is_whole(loaded: Sequence[Member], card: ModelCard) -> bool:
 def _is_adoptable(request: PlanRequest, found: FoundModel) -> bool:
     """Whether what these nodes have in memory does; a request that names other nodes is for all of them to answer."""
     try:
-        return adopt(Problem.of(found.card, request, found.nodes)) is not None
+        return loaded_plan(found.card, request, found.nodes) is not None
     except (PlanError, UsageError):
         return False
 
@@ -266,22 +264,21 @@ def _indexing(tell: Tell) -> OnProgress:
 
 
 def _as_before(request: PlanRequest, lost: Plan) -> PlanRequest:
-    """The request with all that decides an answer's numbers as it was, since answers go on."""
-    return replace(
-        request,
-        context_tokens=lost.context_tokens,
-        dtype=lost.dtype,
-        weights=lost.weights,
-        precision=lost.precision,
-        kv_dtype=lost.kv_dtype,
-    )
+    """The request with all that decides an answer's numbers as it was, since answers go on.
+
+    Where every device computed as it can, that still decides what each of them holds.
+    """
+    as_before = replace(request, context_tokens=lost.context_tokens, dtype=lost.dtype, kv_dtype=lost.kv_dtype)
+    if lost.computing == "each":
+        return as_before
+    return replace(as_before, weights=lost.weights, precision=lost.precision)
 
 
 def _decided(
-    request: PlanRequest, members: Sequence[Member], found: FoundModel, *, kernels: bool | None = None
+    request: PlanRequest, members: Sequence[Member], found: FoundModel, *, computing: Computing | None = None
 ) -> Plan:
     notes = (*found.notes, *unusable_notes(members))
-    return plan_for(found.card, request, found.nodes, notes, kernels=kernels)
+    return plan_for(found.card, request, found.nodes, notes, computing=computing)
 
 
 def _made(plan: Plan, members: Sequence[Member], found: FoundModel) -> MadePlan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from layerline.checks import require, require_name, require_one_of
 from layerline.option import Listed, OneOf, WholeNumber, option, read_options, wrong
@@ -12,6 +12,7 @@ from layerline.option import Listed, OneOf, WholeNumber, option, read_options, w
 DTYPES = ("bfloat16", "float32")  # of activations
 WEIGHTS = ("stored", "bfloat16", "float32", "int8", "int4")  # the forms that weights are held in
 PRECISIONS = ("fast", "standard", "full")  # of products by the kernels: rows as integers of 8, 16 or 24 bits
+Computing = Literal["kernels", "torch", "each"]  # who computes a pipeline; each: every device as it can
 KV_DTYPES = ("bfloat16", "float32", "int8")
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4}
 MAX_LAYERS = 1024
@@ -124,13 +125,13 @@ class PlanRequest:
         "",
         OneOf(DTYPES),
         "What the numbers between layers are: 4 bytes each, or 2. [default: as it is where the model is in service, "
-        "else float32 where kernels compute, bfloat16 where torch does]",
+        "else float32 where only kernels compute, bfloat16 where torch does]",
     )
     weights: str = option(
         "",
         OneOf(WEIGHTS),
         "What weights are held in; int8 and int4 round them as they are loaded. [default: as it is where the model is "
-        "in service, else as they are stored where kernels compute, as --dtype where torch does]",
+        "in service, else as they are stored where they are multiplied so or nothing else fits, as --dtype elsewhere]",
     )
     precision: str = option(
         "",
@@ -161,22 +162,35 @@ class PlanRequest:
         """The precision that is asked for; whoever asks for float32 alone means all of it."""
         return self.precision or ("full" if self.dtype == "float32" else "")
 
-    def resolved(self, *, kernels: bool) -> PlanRequest:
-        """The same with all of them said, for a model that is to be loaded; `kernels`: by them, not by torch.
+    def resolved(self, computing: Computing) -> PlanRequest:
+        """The same with all of them said, for a model that is to be loaded.
 
-        ValueError for torch where only the kernels can do what is asked.
+        Where each device computes as it can, `weights` and `precision` are those of the kernels. ValueError where torch
+        is to compute what only the kernels can.
         """
-        if kernels:
-            precision = self.asked_precision or "standard"
-            kv_dtype = self.kv_dtype or ("float32" if precision == "full" else "bfloat16")
-            dtype, weights = self.dtype or "float32", self.weights or "stored"
-            return replace(self, dtype=dtype, weights=weights, kv_dtype=kv_dtype, precision=precision)
-        exact = "float32" if self.precision == "full" else DTYPES[0]
-        dtype = self.dtype or (self.weights if self.weights in DTYPES else exact)
-        require(self.weights in ("", dtype), f"weights in {self.weights} cannot be computed with in {dtype}")
+        if computing != "kernels":
+            self._check_for_torch()
+        if computing == "torch":
+            own = self.dtype or self._exact
+            return replace(self, dtype=own, weights=self.weights or own, kv_dtype=self.kv_dtype or own, precision="")
+        precision = self.asked_precision or "standard"
+        kv_dtype = self.kv_dtype or ("float32" if precision == "full" else "bfloat16")
+        dtype = self.dtype or ("float32" if computing == "kernels" else self._exact)
+        return replace(self, dtype=dtype, weights=self.weights or "stored", kv_dtype=kv_dtype, precision=precision)
+
+    @property
+    def _exact(self) -> str:
+        """What torch computes in if nobody says it."""
+        if self.weights in DTYPES:
+            return self.weights
+        return "float32" if self.precision == "full" else DTYPES[0]
+
+    def _check_for_torch(self) -> None:
+        dtype = self.dtype or self._exact
+        held = self.weights not in DTYPES or self.weights == dtype
+        require(held, f"weights in {self.weights} cannot be computed with in {dtype}")
         computable = self.precision == "full" and dtype == "float32"
         require(not self.precision or computable, f"products in {self.precision} precision are the kernels' alone")
-        return replace(self, dtype=dtype, weights=dtype, kv_dtype=self.kv_dtype or dtype, precision="")
 
     def takes(self, degrees: Collection[int]) -> bool:
         """Whether stages that span so many devices each are what `tensor_parallel` asks for."""
@@ -263,7 +277,7 @@ class Plan:
     pipelines: tuple[PipelinePlan, ...]
     kv_dtype: str
     weights: str
-    precision: str = ""  # empty: computed by torch
+    precision: str = ""  # of the stages that the kernels compute; empty: there are none
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -275,3 +289,11 @@ class Plan:
     def stages(self) -> tuple[StagePlan, ...]:
         """The stages of all pipelines."""
         return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
+
+    @property
+    def computing(self) -> Computing:
+        """Who computes its stages."""
+        found = {bool(stage.spec.precision) for stage in self.stages}
+        if len(found) == 2:
+            return "each"
+        return "kernels" if True in found else "torch"

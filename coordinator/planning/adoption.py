@@ -12,6 +12,7 @@ from coordinator.planning.footprint import PAGE_TOKENS
 from coordinator.planning.manual import resolve_layers
 from coordinator.planning.problem import Problem
 from coordinator.planning.stages import plan_of_stages, stage_plan
+from coordinator.planning.ways import Way
 from layerline.facts import NodeFacts
 from layerline.plan import MAX_DEVICES, Plan, StageSpec
 
@@ -52,12 +53,18 @@ def _held_stages(problem: Problem) -> list[_Held]:
         if node.state == "ready" and len(node.loaded) == 1
         for loaded in node.loaded
         if (loaded.spec.digest, loaded.spec.dtype) == (problem.card.digest, request.dtype)
-        and loaded.spec.precision == request.precision
-        and (loaded.spec.held_weights, loaded.spec.held_kv_dtype) == (request.weights, request.kv_dtype)
+        and loaded.spec.held_kv_dtype == request.kv_dtype
+        and _computes_as_planned(problem, loaded.spec, node)
         and _spans(loaded.spec, node, request.tensor_parallel)
-        and (loaded.spec.page_tokens, loaded.spec.max_rows) == (PAGE_TOKENS, problem.footprint.max_rows)
+        and (loaded.spec.page_tokens, loaded.spec.max_rows) == (PAGE_TOKENS, problem.max_rows)
         and (not wanted or wanted.get(node.node_id) == (loaded.spec.first_layer, loaded.spec.last_layer))
     ]
+
+
+def _computes_as_planned(problem: Problem, spec: StageSpec, node: NodeFacts) -> bool:
+    """Whether the devices of a loaded stage would compute in its way today."""
+    devices = [device for device in node.devices if device.device in spec.devices]
+    return all(problem.way_of(device) == Way(spec.held_weights, spec.precision) for device in devices)
 
 
 def _spans(spec: StageSpec, node: NodeFacts, asked: int) -> bool:

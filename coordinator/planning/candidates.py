@@ -50,6 +50,11 @@ class Candidates:
         """Whether `node` can hold a layer between two others."""
         return any(group.helps(pages) for group in self.groups_of(node))
 
+    def least_bytes(self, node: NodeFacts, pages: int) -> int:
+        """What `node` must offer to hold the smallest layer."""
+        ways = {group.way for group in self.groups_of(node)}
+        return min(self.problem.footprint_of(way).least_bytes(pages) for way in ways)
+
     def group_for(self, node: NodeFacts, layers: range, pages: int) -> DeviceGroup | None:
         """The fastest group of `node` that holds the stage."""
         fitting = [group for group in self.groups_of(node) if group.holds(layers, pages)]
@@ -57,7 +62,7 @@ class Candidates:
 
     def group_for_all(self, pages: int) -> DeviceGroup | None:
         """The group of any node that holds the whole model: the fastest, or one with much more room for KV pages."""
-        layers, useful = self.problem.footprint.layers, useful_pages(pages)
+        layers, useful = self.problem.layers, useful_pages(pages)
         found = preferred(
             Priced(choice=group, cost=group.time_s(layers), pages=min(useful, group.most_pages(layers)))
             for group in self.all_groups

@@ -1,20 +1,23 @@
-"""What computes a model: the kernels, on the nodes that have them, or torch, on all nodes. Which is tried first.
+"""Who computes a model, and what is tried first: every device in its own way, unless the kernels alone do for it.
 
-A node whose CPU has no kernels is left out rather than that the others hold weights in a larger form for its sake;
-one with an accelerator is not, since it is the faster for it. What does not fit in the one way is tried in the other.
+A node whose CPU has no kernels is left out as long as the others hold the model, which are the faster and more exact
+for it; one with an accelerator is not. Devices that do not multiply weights as they are stored hold them in the dtype,
+and as they are stored where the model does not fit otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from coordinator.planning.adoption import adopt
 from coordinator.planning.planner import make_plan
-from coordinator.planning.problem import Problem, has_kernels
+from coordinator.planning.problem import Problem
+from coordinator.planning.ways import computing_of, has_kernels
 from layerline.errors import PlanDoesNotFitError, PlanError
 from layerline.facts import NodeFacts
 from layerline.models.card import ModelCard
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Computing, Plan, PlanRequest
 
 
 def plan_for(
@@ -23,48 +26,79 @@ def plan_for(
     nodes: Sequence[NodeFacts],
     notes: Iterable[str] = (),
     *,
-    kernels: bool | None = None,
+    computing: Computing | None = None,
 ) -> Plan:
-    """The plan that is loaded already, or the first that fits; raises why there is none.
+    """The plan that is loaded already, or the first that fits with the context that is wished, or else with most.
 
-    `kernels` says whether they are to compute, as after a loss in mid-answer; None leaves the choice.
+    Raises why there is none. `computing` says who computes, as after a loss in mid-answer; None leaves the choice.
     """
-    problems = list(_problems(card, request, nodes, tuple(notes), kernels))
+    problems = _problems(card, request, nodes, tuple(notes), computing)
+    adopted = _adopted(problems)
+    if adopted is not None:
+        return adopted
+    plans: list[Plan] = []
     for problem in problems:
-        adopted = adopt(problem)
-        if adopted is not None:
-            return adopted
-    for problem in problems[:-1]:
         try:
-            return make_plan(problem)
+            plans.append(make_plan(problem))
         except PlanDoesNotFitError:
-            continue
-    return make_plan(problems[-1])
+            if problem is problems[-1] and not plans:
+                raise
+        else:
+            if plans[-1].context_tokens == problem.contexts[0]:
+                break
+    return max(plans, key=lambda plan: plan.context_tokens)
+
+
+def loaded_plan(card: ModelCard, request: PlanRequest, nodes: Sequence[NodeFacts]) -> Plan | None:
+    """The plan that is loaded already, if there is one; raises why there can be none."""
+    return _adopted(_problems(card, request, nodes, (), None))
+
+
+def _adopted(problems: Iterable[Problem]) -> Plan | None:
+    return next((plan for problem in problems if (plan := adopt(problem))), None)
 
 
 def _problems(
-    card: ModelCard, request: PlanRequest, nodes: Sequence[NodeFacts], notes: tuple[str, ...], kernels: bool | None
-) -> Iterator[Problem]:
+    card: ModelCard,
+    request: PlanRequest,
+    nodes: Sequence[NodeFacts],
+    notes: tuple[str, ...],
+    computing: Computing | None,
+) -> list[Problem]:
     """Those to be tried, in their order; at least one."""
     named = _named(request, nodes)
-    able = [node for node in named if has_kernels(node)]
-    if kernels is not None or len(able) in (0, len(named)):
-        yield Problem.of(
-            card, request, able if kernels else nodes, notes, kernels=bool(able) if kernels is None else kernels
-        )
-        return
-    without = [node for node in named if not has_kernels(node)]
-    if request.layers:
-        yield Problem.of(card, request, nodes, (*notes, _torch_note(without)), kernels=False)
-        return
-    by_kernels = Problem.of(card, request, able, (*notes, _left_out_note(without)), kernels=True)
+    able = [node for node in named if any(map(has_kernels, node.devices))]
+    if computing is not None:
+        return list(_packed_after(card, request, able if computing == "kernels" else nodes, notes, computing))
+    own = computing_of(named)
+    if own != "each" or request.layers:
+        return list(_packed_after(card, request, nodes, notes, own))
+    without = [node for node in named if node not in able]
+    left_out = (_left_out_note(without),) if without else ()
+    by_kernels = Problem.of(card, request, able, (*notes, *left_out), computing="kernels")
     try:
-        by_torch = Problem.of(card, request, nodes, (*notes, _torch_note(without)), kernels=False)
+        together = list(_packed_after(card, request, nodes, notes, own))
     except PlanError:  # only kernels can do what is asked for
-        yield by_kernels
+        return [by_kernels]
+    accelerated = any(device.kind != "cpu" for node in named for device in node.devices)
+    return together if accelerated else [by_kernels, *together]
+
+
+def _packed_after(
+    card: ModelCard,
+    request: PlanRequest,
+    nodes: Sequence[NodeFacts],
+    notes: tuple[str, ...],
+    computing: Computing,
+) -> Iterator[Problem]:
+    """The problem as it is asked, then with all weights as they are stored, if that takes less."""
+    asked = Problem.of(card, request, nodes, notes, computing=computing)
+    yield asked
+    if request.weights or all(way.weights == "stored" for way in asked.ways):
         return
-    accelerated = any(device.kind != "cpu" for node in without for device in node.devices)
-    yield from (by_torch, by_kernels) if accelerated else (by_kernels, by_torch)
+    packed = Problem.of(card, replace(request, weights="stored"), nodes, notes, computing=computing)
+    if packed.footprint.needed_bytes(packed.layers, 0) < asked.largest.needed_bytes(asked.layers, 0):
+        yield packed
 
 
 def _named(request: PlanRequest, nodes: Sequence[NodeFacts]) -> Sequence[NodeFacts]:
@@ -75,11 +109,5 @@ def _named(request: PlanRequest, nodes: Sequence[NodeFacts]) -> Sequence[NodeFac
 
 def _left_out_note(without: Sequence[NodeFacts]) -> str:
     names = ", ".join(sorted(node.name for node in without))
-    verb, pronoun = ("has", "it") if len(without) == 1 else ("have", "they")
-    return f"{names} {verb} a device without kernels, so {pronoun} took no part and the others hold weights as stored."
-
-
-def _torch_note(without: Sequence[NodeFacts]) -> str:
-    names = ", ".join(sorted(node.name for node in without))
-    verb = "has" if len(without) == 1 else "have"
-    return f"{names} {verb} a device without kernels, so that torch computes everywhere."
+    verb, pronoun, take = ("has", "it", "takes") if len(without) == 1 else ("have", "they", "take")
+    return f"{names} {verb} no kernels, so {pronoun} {take} no part: the others hold the model."

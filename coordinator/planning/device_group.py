@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.planning.footprint import Ends, Footprint
+from coordinator.planning.ways import Way
 from layerline.facts import ALL_REDUCE_BYTES, DeviceFacts, NodeFacts
 from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import WeightSize
 from layerline.plan import DTYPE_BYTES
 
 EQUAL_WITHIN = 1.15  # speeds no further apart count as equal
+UNPACKING_BYTES = 64  # that unpacking a number reads and writes, about: 30 to 40 counted, 70 to 100 measured on a CPU
 ALL_REDUCES = 2  # of a layer that is split: after attention and after the feed-forward
 
 
@@ -32,6 +34,10 @@ class WeightTimes:
     def time_s(self, weights: WeightSize) -> float:
         """What so many weights cost."""
         return weights.held_bytes * self.byte_s + weights.numbers * self.number_s
+
+    def unpacking(self) -> WeightTimes:
+        """The same where each number is unpacked in memory before it is multiplied."""
+        return WeightTimes(byte_s=self.byte_s, number_s=self.number_s + UNPACKING_BYTES * self.byte_s)
 
     def slower(self, factor: float) -> WeightTimes:
         """The same where everything takes so many times as long."""
@@ -66,6 +72,7 @@ class DeviceGroup:
     """
 
     node: NodeFacts
+    way: Way
     ranks: tuple[Rank, ...]
     proportions: tuple[int, ...]
     all_reduce_s: float
@@ -74,9 +81,9 @@ class DeviceGroup:
 
     @classmethod
     def of(
-        cls, whole: Footprint, node: NodeFacts, ranks: tuple[Rank, ...], proportions: tuple[int, ...]
+        cls, whole: Footprint, node: NodeFacts, way: Way, ranks: tuple[Rank, ...], proportions: tuple[int, ...]
     ) -> DeviceGroup:
-        """The group that `ranks` make up for the model that takes `whole` on one device."""
+        """The group that `ranks` make up, which compute in `way`, for the model that takes `whole` on one device."""
         all_reduce_s = _all_reduce_s(whole, node) if len(ranks) > 1 else 0.0
         if len(ranks) == 1 or (all_reduce_s and all(rank.is_measured for rank in ranks)):
             times = [_times_s(rank.footprint, rank.times) for rank in ranks]
@@ -88,6 +95,7 @@ class DeviceGroup:
             layers_s, output_s = _times_s(whole, slowest.slower(EQUAL_WITHIN ** (len(ranks) - 1)))
         return cls(
             node=node,
+            way=way,
             ranks=ranks,
             proportions=proportions,
             all_reduce_s=all_reduce_s,

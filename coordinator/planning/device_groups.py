@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from coordinator.planning.device_group import EQUAL_WITHIN, DeviceGroup, Rank, WeightTimes
 from coordinator.planning.problem import Problem
+from coordinator.planning.ways import Way, multiplies_stored
 from layerline.errors import PlanInvalidError
 from layerline.facts import DEVICE_KINDS, DeviceFacts, NodeFacts
 from layerline.models.model_parts import model_parts
@@ -29,29 +30,33 @@ def groups_of(problem: Problem, node: NodeFacts, times: Times) -> tuple[DeviceGr
         return ()
     groups = [
         group
-        for devices in _devices_of_groups(problem, node, times)
-        for proportions in _proportions(problem, node, devices, times)
-        if (group := _group(problem, node, devices, proportions, times)) is not None
+        for way, devices in _devices_of_groups(problem, node, times)
+        for proportions in _proportions(_mean_weights(problem, way), node, devices, times)
+        if (group := _group(problem, node, way, devices, proportions, times)) is not None
     ]
     return tuple(sorted(groups, key=lambda group: (group.mean_layer_s, len(group.ranks))))
 
 
 def weight_times(problem: Problem) -> Times:
-    """What weights cost a token on each device of the ready nodes. Those of devices nearly as fast are made equal.
+    """What weights cost a token on each device of the ready nodes that computes.
 
-    A speed that was not measured is taken to be the slowest that was.
+    Those of devices that compute in one way and are nearly as fast are made equal. A speed that was not measured is
+    taken to be the slowest that was.
     """
     owned = [(node, device) for node in problem.nodes if node.state == "ready" for device in node.devices]
     memory_floor = _slowest((device.memory_bytes_per_s for _, device in owned), _UNKNOWN_BYTES_PER_S)
     matrix_floor = _slowest((device.matrix_flops_per_s for _, device in owned), float("inf"))
-    times = {
-        (node.node_id, device.device): WeightTimes(
+    by_way: dict[Way, dict[tuple[str, str], WeightTimes]] = {}
+    for node, device in owned:
+        times = WeightTimes(
             byte_s=1 / (device.memory_bytes_per_s or memory_floor),
             number_s=2 / (device.matrix_flops_per_s or matrix_floor),  # a multiplication and an addition
         )
-        for node, device in owned
-    }
-    return _levelled(times, _mean_weights(problem))
+        if way := problem.way_of(device):
+            unpacks = way.form(problem.request.dtype).is_packed and not multiplies_stored(device, way)
+            by_way.setdefault(way, {})[node.node_id, device.device] = times.unpacking() if unpacks else times
+    levelled = [_levelled(times, _mean_weights(problem, way)) for way, times in by_way.items()]
+    return {place: times for own in levelled for place, times in own.items()}
 
 
 def most_like_devices(node: NodeFacts) -> int:
@@ -63,9 +68,9 @@ def _slowest(speeds: Iterable[float], otherwise: float) -> float:
     return min((speed for speed in speeds if speed > 0), default=otherwise)
 
 
-def _mean_weights(problem: Problem) -> WeightSize:
+def _mean_weights(problem: Problem, way: Way) -> WeightSize:
     """All layers' weights, by which devices are compared: how many numbers there are to a byte."""
-    layers = problem.footprint.sizes.layers
+    layers = problem.footprint_of(way).sizes.layers
     return WeightSize(
         numbers=sum(layer.numbers for layer in layers), held_bytes=sum(layer.held_bytes for layer in layers)
     )
@@ -81,19 +86,25 @@ def _levelled(times: Times, weights: WeightSize) -> Times:
     return found
 
 
-def _devices_of_groups(problem: Problem, node: NodeFacts, times: Times) -> Iterator[tuple[DeviceFacts, ...]]:
-    """The fastest of each kind, of equals the largest, in the order in which the node lists them."""
-    weights, asked = _mean_weights(problem), problem.request.tensor_parallel
+def _devices_of_groups(
+    problem: Problem, node: NodeFacts, times: Times
+) -> Iterator[tuple[Way, tuple[DeviceFacts, ...]]]:
+    """The fastest of each kind, of equals the largest, in the order in which the node lists them; and their way."""
+    asked = problem.request.tensor_parallel
     for own in _by_kind(node):
+        way = problem.way_of(own[0])  # all of a kind have the same kernels, or none
+        if way is None:
+            continue
+        weights = _mean_weights(problem, way)
         ranked = sorted(
             own,
             key=lambda device: (times[node.node_id, device.device].time_s(weights), -device.budget_bytes),
         )
         for degree in _degrees(len(own), asked, most_like_devices(node)):
             if degree == 1:
-                yield from ((device,) for device in own)
+                yield from ((way, (device,)) for device in own)
             else:
-                yield tuple(device for device in own if device in ranked[:degree])
+                yield way, tuple(device for device in own if device in ranked[:degree])
 
 
 def _by_kind(node: NodeFacts) -> list[list[DeviceFacts]]:
@@ -109,10 +120,9 @@ def _degrees(count: int, asked: int, most: int) -> Sequence[int]:
 
 
 def _proportions(
-    problem: Problem, node: NodeFacts, devices: Sequence[DeviceFacts], times: Times
+    weights: WeightSize, node: NodeFacts, devices: Sequence[DeviceFacts], times: Times
 ) -> list[tuple[int, ...]]:
     """By speed and by memory, once where these are the same."""
-    weights = _mean_weights(problem)
     by_speed = _proportional_to([1 / times[node.node_id, device.device].time_s(weights) for device in devices])
     by_memory = _proportional_to([device.budget_bytes for device in devices])
     return list(dict.fromkeys((by_speed, by_memory)))
@@ -129,6 +139,7 @@ def _proportional_to(values: Sequence[float]) -> tuple[int, ...]:
 def _group(
     problem: Problem,
     node: NodeFacts,
+    way: Way,
     devices: Sequence[DeviceFacts],
     proportions: tuple[int, ...],
     times: Times,
@@ -142,9 +153,9 @@ def _group(
         Rank(
             device=device,
             part=part,
-            footprint=problem.rank_footprint(part),
+            footprint=problem.footprint_of(way, part),
             times=times[node.node_id, device.device],
         )
         for device, part in zip(devices, parts, strict=True)
     )
-    return DeviceGroup.of(problem.footprint, node, ranks, proportions)
+    return DeviceGroup.of(problem.footprint_of(way), node, way, ranks, proportions)

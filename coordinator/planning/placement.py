@@ -80,7 +80,7 @@ def _alone(candidates: Candidates, pages: int) -> tuple[Assignment, ...]:
     if group is None:
         return ()
     is_only = sum(1 for own in candidates.groups if own) == 1
-    layers = candidates.problem.footprint.layers
+    layers = candidates.problem.layers
     return (Assignment(group=group, layers=layers, reason=HoldsAll(is_only)),)
 
 
@@ -121,7 +121,7 @@ def _why_useless(candidates: Candidates, node: NodeFacts, pages: int) -> LeftOut
     if not candidates.groups_of(node):
         return TooFewDevices(candidates.problem.request.tensor_parallel)
     if not candidates.helps(node, pages):
-        return TooSmall(candidates.offered_bytes(node), candidates.problem.footprint.least_bytes(pages))
+        return TooSmall(candidates.offered_bytes(node), candidates.least_bytes(node, pages))
     return None
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from coordinator.planning.footprint import PAGE_TOKENS, Footprint, rows_of_a_step
+from coordinator.planning.ways import Way, computing_of, has_kernels, way_of
 from layerline.errors import PlanInvalidError, UsageError
-from layerline.facts import NodeFacts
+from layerline.facts import DeviceFacts, NodeFacts
 from layerline.models.card import ModelCard
-from layerline.models.held import WeightForm
 from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import ModelSizes, most_sequence_pages
 from layerline.models.spec import ModelSpec
-from layerline.plan import PlanRequest
+from layerline.plan import Computing, PlanRequest
 
 DEFAULT_CONTEXT_TOKENS = 8192
 LEAST_CONTEXT_TOKENS = 512
@@ -29,6 +29,8 @@ class Problem:
 
     card: ModelCard
     request: PlanRequest
+    asked: PlanRequest  # before all of it was said
+    computing: Computing
     nodes: tuple[NodeFacts, ...]
     notes: tuple[str, ...]
 
@@ -40,44 +42,77 @@ class Problem:
         nodes: Iterable[NodeFacts],
         notes: Iterable[str] = (),
         *,
-        kernels: bool | None = None,
+        computing: Computing | None = None,
     ) -> Problem:
         """The problem with the nodes by name and id, so that equal worlds give equal plans.
 
-        `kernels` says whether they are to compute or torch is; None: they are if all of these nodes have them. Raises
-        PlanInvalidError if what is asked for cannot be had in that way.
+        `computing` says who computes; None: every device as it can. Raises PlanInvalidError if what is asked for
+        cannot be had in that way.
         """
         ordered = tuple(sorted(nodes, key=lambda node: (node.name, node.node_id)))
-        if kernels is None:
-            kernels = bool(ordered) and all(map(has_kernels, ordered))
-        return cls(card=card, request=_resolved(request, ordered, kernels=kernels), nodes=ordered, notes=tuple(notes))
+        computing = computing or computing_of(ordered)
+        return cls(
+            card=card,
+            request=_resolved(request, ordered, computing),
+            asked=request,
+            computing=computing,
+            nodes=ordered,
+            notes=tuple(notes),
+        )
 
     @property
     def spec(self) -> ModelSpec:
         """The model's description."""
         return self.card.spec
 
-    @cached_property
-    def footprint(self) -> Footprint:
-        """The memory of the model's stages as they are to be held."""
-        request = self.request
-        form = WeightForm(dtype=request.dtype, weights=request.weights, kernels=bool(request.precision))
-        sizes = ModelSizes.of(self.card, form, request.kv_dtype)
-        return Footprint(sizes, rows_of_a_step(self.spec, self.request.dtype))
+    def way_of(self, device: DeviceFacts) -> Way | None:
+        """How a device computes; None if it is not to."""
+        return way_of(device, self.asked, self.request, self.computing)
 
     @cached_property
-    def _footprints(self) -> dict[ModelPart, Footprint]:
+    def max_rows(self) -> int:
+        """The most rows of a step."""
+        return rows_of_a_step(self.spec, self.request.dtype)
+
+    @property
+    def layers(self) -> range:
+        """All layers of the model."""
+        return range(self.spec.layers)
+
+    @cached_property
+    def ways(self) -> tuple[Way, ...]:
+        """The ways in which devices of ready nodes compute; at least one."""
+        devices = (device for node in self.nodes if node.state == "ready" for device in node.devices)
+        found = dict.fromkeys(way for device in devices if (way := self.way_of(device)))
+        return tuple(found) or (Way(self.request.weights, self.request.precision),)
+
+    @property
+    def footprint(self) -> Footprint:
+        """The memory of the model's stages where it is least."""
+        return min(map(self.footprint_of, self.ways), key=lambda each: each.weights_bytes(self.layers))
+
+    @property
+    def largest(self) -> Footprint:
+        """The same where it is most."""
+        return max(map(self.footprint_of, self.ways), key=lambda each: each.weights_bytes(self.layers))
+
+    @cached_property
+    def _footprints(self) -> dict[tuple[Way, ModelPart | None], Footprint]:
         return {}
 
-    def rank_footprint(self, part: ModelPart) -> Footprint:
-        """The same of the part that a rank has."""
-        if part not in self._footprints:
-            self._footprints[part] = self.footprint.of_rank(part)
-        return self._footprints[part]
+    def footprint_of(self, way: Way, part: ModelPart | None = None) -> Footprint:
+        """The memory of the model's stages, or of the part that a rank has, as they are held in one way."""
+        if (way, part) not in self._footprints:
+            if part is None:
+                sizes = ModelSizes.of(self.card, way.form(self.request.dtype), self.request.kv_dtype)
+                self._footprints[way, part] = Footprint(sizes, self.max_rows)
+            else:
+                self._footprints[way, part] = self.footprint_of(way).of_rank(part)
+        return self._footprints[way, part]
 
     def pages(self, context_tokens: int) -> int:
         """The KV pages of one sequence."""
-        return most_sequence_pages(self.spec.reach_tokens, context_tokens, self.footprint.max_rows, PAGE_TOKENS)
+        return most_sequence_pages(self.spec.reach_tokens, context_tokens, self.max_rows, PAGE_TOKENS)
 
     @cached_property
     def contexts(self) -> tuple[int, ...]:
@@ -95,18 +130,13 @@ class Problem:
         return tuple(choices)
 
 
-def has_kernels(node: NodeFacts) -> bool:
-    """Whether every device of a node multiplies weights as they are stored."""
-    return all(device.kernels for device in node.devices)
-
-
-def _resolved(request: PlanRequest, nodes: Sequence[NodeFacts], *, kernels: bool) -> PlanRequest:
+def _resolved(request: PlanRequest, nodes: Sequence[NodeFacts], computing: Computing) -> PlanRequest:
     """What is asked for, with all of it said."""
     try:
-        return request.resolved(kernels=kernels)
+        return request.resolved(computing)
     except ValueError as error:
-        without = ", ".join(node.name for node in nodes if not has_kernels(node)) or "these nodes"
-        words = str(error)
+        lacking = [node.name for node in nodes if not all(map(has_kernels, node.devices))]
+        words, without = str(error), ", ".join(lacking) or "these nodes"
         message = f"{words[:1].upper()}{words[1:]}, and not every device of {without} has kernels."
         raise PlanInvalidError(message, remedy="Leave --weights and --precision out, or those nodes.") from error
 

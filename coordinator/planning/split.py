@@ -56,7 +56,7 @@ class _Search:
     """The splits of `candidates` where a sequence takes `sequence_pages`."""
 
     def __init__(self, candidates: Candidates, sequence_pages: int) -> None:
-        layers = candidates.problem.footprint.layers
+        layers = candidates.problem.layers
         longest_s = max((group.time_s(layers) for group in candidates.all_groups), default=0.0)
         self.tick_s = max(_SHORTEST_TICK_S, longest_s / LONGEST_TICKS)  # longer only where a token takes seconds
         self._candidates = candidates

@@ -8,6 +8,7 @@ from coordinator.planning.decision import Assignment, Decision
 from coordinator.planning.footprint import PAGE_TOKENS
 from coordinator.planning.problem import Problem
 from coordinator.planning.room import useful_pages
+from coordinator.planning.ways import Way
 from layerline.facts import NodeFacts
 from layerline.models.model_parts import model_parts
 from layerline.plan import PipelinePlan, Plan, StagePlan, StageSpec
@@ -37,10 +38,10 @@ def stage_specs(decision: Decision) -> list[StageSpec]:
             proportions=assignment.group.proportions,
             pages=pages,
             page_tokens=PAGE_TOKENS,
-            max_rows=problem.footprint.max_rows,
+            max_rows=problem.max_rows,
             kv_dtype=problem.request.kv_dtype,
-            weights=problem.request.weights,
-            precision=problem.request.precision,
+            weights=assignment.group.way.weights,
+            precision=assignment.group.way.precision,
         )
         for assignment in decision.assignments
     ]
@@ -50,7 +51,7 @@ def stage_plan(problem: Problem, node: NodeFacts, spec: StageSpec, why: str) -> 
     """The stage `spec` on `node`, with the memory it takes and what the node's devices for it offer, all together."""
     layers = range(spec.first_layer, spec.last_layer + 1)
     parts = model_parts(problem.spec, len(spec.devices), spec.proportions)
-    ranks = [problem.rank_footprint(part) for part in parts]
+    ranks = [problem.footprint_of(Way(spec.held_weights, spec.precision), part) for part in parts]
     return StagePlan(
         node_id=node.node_id,
         node=node.name,
@@ -64,14 +65,15 @@ def stage_plan(problem: Problem, node: NodeFacts, spec: StageSpec, why: str) -> 
 
 
 def plan_of_stages(problem: Problem, context_tokens: int, stages: Sequence[StagePlan], notes: Sequence[str]) -> Plan:
-    """The plan of one pipeline of these stages."""
+    """The plan of one pipeline of these stages; its weights are as stored if some of them hold others than the rest."""
+    weights = {stage.spec.held_weights for stage in stages}
     return Plan(
         model=problem.card.name,
         digest=problem.card.digest,
         dtype=problem.request.dtype,
         kv_dtype=problem.request.kv_dtype,
-        weights=problem.request.weights,
-        precision=problem.request.precision,
+        weights=weights.pop() if len(weights) == 1 else "stored",
+        precision=max(stage.spec.precision for stage in stages),  # of those that have one it is the same
         layers=problem.spec.layers,
         context_tokens=context_tokens,
         pipelines=(PipelinePlan(stages=tuple(stages)),),

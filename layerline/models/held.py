@@ -50,6 +50,11 @@ class WeightForm:
         """Whether torch has to unpack matrices before it multiplies them."""
         return not self.kernels and self.weights != self.dtype
 
+    @property
+    def lossless(self) -> str:
+        """The dtype of matrices that should be held as they are stored, but cannot be."""
+        return "float32" if self.kernels else self.dtype
+
     def storage(self, storage: str, columns: range) -> str:
         """What these columns of a matrix are held in."""
         if self.kernels:

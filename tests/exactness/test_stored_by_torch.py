@@ -80,6 +80,21 @@ def test_ranks_hold_what_is_on_blocks_as_stored_and_the_rest_in_float32(
         assert_close(logits(chain, 5), plain_logits(model))
 
 
+@pytest.mark.parametrize("kernels_first", [True, False])
+@pytest.mark.parametrize("storage", ["Q6_K", "IQ4_NL"])
+def test_a_stage_by_the_kernels_and_one_by_torch_are_one_model(
+    model_of: functools.partial[StoredModel], storage: str, kernels_first: bool
+) -> None:
+    model, page_tokens = model_of(storage), BY_KERNELS["page_tokens"]
+    ways = [BY_KERNELS, {**STORED, "page_tokens": page_tokens}]
+    first, last = ways if kernels_first else reversed(ways)
+    mixed = StageChain([model.stage(0, 0, **first), model.stage(1, 1, **last)])
+    pages = pages_of(range(2))
+    drawn = mixed.step(Rows(token_ids=TOKENS[:13], pages=pages, draws=13))
+    drawn += mixed.step(Rows(token_ids=TOKENS[13:], start=13, pages=pages, draws=len(TOKENS) - 13))
+    assert_close(np.stack([logits_of(token) for token in drawn]), plain_logits(model))
+
+
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 def test_weights_that_are_rounded_are_those_that_the_kernels_round_to(
     model_of: functools.partial[StoredModel], weights: str

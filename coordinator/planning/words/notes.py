@@ -8,9 +8,10 @@ from coordinator.planning.footprint import PAGE_TOKENS
 from coordinator.planning.room import useful_pages
 from coordinator.planning.split import Split
 from coordinator.planning.stages import pages_of, tightest_of
-from coordinator.planning.words.reasons import left_out_sentence
+from coordinator.planning.ways import Way
+from coordinator.planning.words.reasons import held_words, left_out_sentence
 from coordinator.planning.words.speeds import speed_notes
-from layerline.models.held import INTEGERS
+from layerline.models.held import INTEGERS, WeightForm
 from layerline.models.model_parts import unevenness
 from layerline.units import format_bytes, format_seconds
 
@@ -20,6 +21,7 @@ def plan_notes(decision: Decision) -> list[str]:
     return [
         *_stages_notes(decision),
         *_unevenness_notes(decision),
+        *_ways_notes(decision),
         *_converted_notes(decision),
         *speed_notes(decision.candidates),
         *(left_out_sentence(each) for each in decision.left_out),
@@ -42,17 +44,37 @@ def _stages_notes(decision: Decision) -> list[str]:
     return [f"The model needs {format_bytes(needed)} and {where} {format_bytes(offered)}, so it is not split."]
 
 
-def _converted_notes(decision: Decision) -> list[str]:
-    """What takes more memory than it is stored in, since the kernels cannot multiply it as it is."""
-    converted = frozenset[str]().union(
-        *(rank.footprint.sizes.converted(each.layers) for each in decision.assignments for rank in each.group.ranks)
-    )
-    if not converted:
+def _ways_notes(decision: Decision) -> list[str]:
+    """Who computes how, unless all do it alike and as they hold the weights."""
+    dtype, nodes = decision.problem.request.dtype, dict[Way, list[str]]()
+    for each in decision.assignments:
+        nodes.setdefault(each.group.way, []).append(each.group.node.name)
+    if len(nodes) == 1 and not any(way.form(dtype).is_packed for way in nodes):
         return []
-    names = ", ".join(sorted(converted))
-    known = converted <= INTEGERS.keys()
-    why = "as ranks divide their blocks" if known else "as the kernels do not multiply them as they are"
-    return [f"Matrices stored as {names} are held in float32, {why}."]
+    return [f"{', '.join(names)}: {_way_words(way, dtype)}." for way, names in nodes.items()]
+
+
+def _way_words(way: Way, dtype: str) -> str:
+    if way.precision:
+        return f"kernels in {way.precision} precision over weights {held_words(way.weights)}"
+    unpacked = ", unpacked for each product" if way.form(dtype).is_packed else ""
+    return f"torch in {dtype} over weights {held_words(way.weights)}{unpacked}"
+
+
+def _converted_notes(decision: Decision) -> list[str]:
+    """What takes more memory than it is stored in, since it cannot be multiplied as it is."""
+    found: dict[WeightForm, set[str]] = {}
+    for each in decision.assignments:
+        for sizes in (rank.footprint.sizes for rank in each.group.ranks):
+            found.setdefault(sizes.form, set()).update(sizes.converted(each.layers))
+    return [_converted_note(form, storages) for form, storages in found.items() if storages]
+
+
+def _converted_note(form: WeightForm, storages: set[str]) -> str:
+    why = f"as {'the kernels do' if form.kernels else 'torch does'} not multiply them as they are"
+    if storages <= INTEGERS.keys():
+        why = "as ranks divide their blocks"
+    return f"Matrices stored as {', '.join(sorted(storages))} are held in {form.lossless}, {why}."
 
 
 def _split_notes(decision: Decision, split: Split) -> list[str]:
@@ -69,8 +91,8 @@ def _split_notes(decision: Decision, split: Split) -> list[str]:
 
 def _too_large(candidates: Candidates, pages: int) -> str:
     """Why no node has the whole model, by the group that offers most."""
-    footprint = candidates.problem.footprint
     largest = max(candidates.all_groups, key=lambda group: group.budget_bytes)
+    footprint = candidates.problem.footprint_of(largest.way)
     if len(largest.ranks) == 1:
         needed, most = footprint.needed_bytes(footprint.layers, pages), largest.budget_bytes
         return f"The model needs {format_bytes(needed)} on one node and no node offers more than {format_bytes(most)}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from coordinator.planning.candidates import Candidates
 from coordinator.planning.decision import Misfit, TooSmall
 from coordinator.planning.footprint import MIDDLE
-from coordinator.planning.words.reasons import left_out_sentence
+from coordinator.planning.words.reasons import held_words, left_out_sentence
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import NodeFacts
 from layerline.units import format_bytes
@@ -58,7 +58,7 @@ def _layers_do_not_fit(misfit: Misfit) -> PlanDoesNotFitError:
         (range(stage.first_layer, stage.last_layer + 1), owner)
         for stage, owner in zip(misfit.problem.request.layers, misfit.owners, strict=True)
     ]
-    needs = [misfit.problem.footprint.needed_bytes(layers, pages) for layers, _ in owned]
+    needs = [_least_needed_bytes(candidates, owner, layers, pages) for layers, owner in owned]
     short = [
         f"{_layers(layers)} need {format_bytes(needed)} and {owner.name} offers"
         f" {format_bytes(candidates.offered_bytes(owner))}"
@@ -87,15 +87,22 @@ def _needed_bytes(misfit: Misfit, nodes: int) -> int:
 def _more_workspace_bytes(candidates: Candidates, nodes: Sequence[NodeFacts]) -> int:
     """What stages over all devices of `nodes` take beside, since each device needs workspace of its own."""
     widest = [max(candidates.groups_of(node), key=lambda group: group.budget_bytes) for node in nodes]
-    alone_bytes = candidates.problem.footprint.workspace_bytes(MIDDLE)
-    return sum(group.workspace_bytes(MIDDLE) - alone_bytes for group in widest if len(group.ranks) > 1)
+    several = [group for group in widest if len(group.ranks) > 1]
+    alone = [candidates.problem.footprint_of(group.way).workspace_bytes(MIDDLE) for group in several]
+    return sum(group.workspace_bytes(MIDDLE) for group in several) - sum(alone)
+
+
+def _least_needed_bytes(candidates: Candidates, node: NodeFacts, layers: range, pages: int) -> int:
+    """What layers take on one device of a node, in the form that takes least there."""
+    ways = {group.way for group in candidates.groups_of(node)} or set(candidates.problem.ways)
+    return min(candidates.problem.footprint_of(way).needed_bytes(layers, pages) for way in ways)
 
 
 def _parts(misfit: Misfit) -> str:
     footprint, pages = misfit.problem.footprint, misfit.sequence_pages
     layers, sizes = footprint.layers, footprint.sizes
     return (
-        f"Its weights take {format_bytes(footprint.weights_bytes(layers))} in {sizes.form.dtype},"
+        f"Its weights take {format_bytes(footprint.weights_bytes(layers))} {held_words(sizes.form.weights)},"
         f" its KV pages {format_bytes(footprint.kv_bytes(layers, pages))} in {sizes.kv_dtype}; a node needs at least"
         f" {format_bytes(footprint.least_bytes(pages))} to hold one of its {len(layers)} layers."
     )

@@ -18,12 +18,12 @@ from coordinator.planning.planner import make_plan
 from layerline.errors import NodeLostError, NodeUnreachableError
 from layerline.facts import Holder, LoadedStage, NodeFacts
 from layerline.models.card import ModelCard
-from layerline.plan import ManualStage, PlanRequest
+from layerline.plan import ManualStage, Plan, PlanRequest
 from layerline.reports import Announcement, PrepareEvent
 from tests.fakes.cards import model_card
 from tests.fakes.lookout import FakeLookout, advert
 from tests.fakes.virtual_time import run_in_virtual_time
-from tests.fakes.worlds import layers_by_node, model_spec, node, problem
+from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node, problem
 
 SPEC = model_spec()
 CARD = model_card(SPEC, digest="digest")
@@ -246,3 +246,25 @@ def test_after_a_loss_the_nodes_that_are_known_are_asked_and_nothing_else_is_wai
         assert world.passed_s() - began_s == pytest.approx(passed_s)
 
     run_in_virtual_time(search())
+
+
+def test_answers_of_a_plan_whose_devices_compute_each_in_its_own_way_go_on_so() -> None:
+    """By the kernels and by torch, in the dtype and with the weights of before, on the nodes that are left."""
+
+    async def search() -> None:
+        names, gpu = ("a", "b", "c"), device("cuda:0", budget_bytes=250 * MIB)
+        cpus = [node(name, device(kernels="avx2", budget_bytes=260 * MIB, gb_per_s=1.0)) for name in names]
+        world = World(*cpus, node("d", gpu))
+        made = await world.maker.plan(PlanRequest(model="m", context_tokens=512), untold)
+        assert _ways(made.plan) == {("bfloat16", "stored", "standard"), ("bfloat16", "bfloat16", "")}
+        lost = next(stage.node for stage in made.plan.stages if stage.spec.precision)
+        world.facts[lost] = SILENT
+        again = await world.maker.plan_again(REQUEST, made, untold, keep=False)
+        assert _ways(again.plan) == _ways(made.plan)
+        assert lost not in {stage.node for stage in again.plan.stages}
+
+    run_in_virtual_time(search())
+
+
+def _ways(plan: Plan) -> set[tuple[str, str, str]]:
+    return {(stage.spec.dtype, stage.spec.weights, stage.spec.precision) for stage in plan.stages}

@@ -56,7 +56,7 @@ def test_whoever_does_not_say_gets_what_another_dtype_is_served_in() -> None:
     ],
 )
 def test_what_is_not_said_of_a_model_that_is_to_be_loaded(asked: dict[str, Any], resolved: tuple[str, ...]) -> None:
-    request = PlanRequest(model="m", **asked).resolved(kernels=False)
+    request = PlanRequest(model="m", **asked).resolved("torch")
     assert (request.dtype, request.weights, request.kv_dtype) == resolved
     plan = make_plan(problem(model_spec(), PlanRequest(model="m", **asked), NODES))
     assert (plan.dtype, plan.weights, plan.kv_dtype) == resolved

@@ -1,4 +1,4 @@
-"""What weights are held as: as they are stored where every node has kernels, and what the plan says of it."""
+"""Who computes, and what weights are held as: as they are stored where they are multiplied so, or nothing else fits."""
 
 from __future__ import annotations
 
@@ -8,26 +8,35 @@ import pytest
 
 from coordinator.plan_match import does_for
 from coordinator.planning.choices import plan_for
-from layerline.errors import PlanInvalidError
-from layerline.facts import NodeFacts
+from layerline.errors import PlanDoesNotFitError, PlanInvalidError
+from layerline.facts import LoadedStage, NodeFacts
 from layerline.layers_option import parse_layers
+from layerline.models.spec import ModelSpec
 from layerline.plan import Plan, PlanRequest
 from tests.fakes.cards import model_card
-from tests.fakes.worlds import MIB, device, model_spec, node
+from tests.fakes.worlds import GIB, MIB, device, model_spec, node
 
 SPEC = model_spec(layers=8, hidden=512, intermediate=1536, heads=8, kv_heads=4, vocabulary=4096)
+
+
+LARGE = model_spec(layers=32, hidden=2048, intermediate=8192, heads=32, kv_heads=8, vocabulary=32000)
+"""3.7 GiB in bfloat16, 1.1 GiB in 4.5 bits."""
 
 
 def with_kernels(name: str) -> NodeFacts:
     return node(name, device(kernels="avx2"))
 
 
-def plan(*nodes: NodeFacts, storage: str = "Q4_K", **asked: Any) -> Plan:
-    return plan_for(model_card(SPEC, storage=storage), PlanRequest(model="m", **asked), nodes)
+def plan(*nodes: NodeFacts, storage: str = "Q4_K", spec: ModelSpec = SPEC, **asked: Any) -> Plan:
+    return plan_for(model_card(spec, storage=storage), PlanRequest(model="m", **asked), nodes)
 
 
 def held(made: Plan) -> tuple[str, str, str, str]:
     return made.weights, made.precision, made.dtype, made.kv_dtype
+
+
+def ways(made: Plan) -> dict[str, tuple[str, str]]:
+    return {stage.node: (stage.spec.weights, stage.spec.precision) for stage in made.stages}
 
 
 @pytest.mark.parametrize(
@@ -63,45 +72,123 @@ def test_where_no_node_has_any_torch_computes(asked: dict[str, Any], expected: o
     assert held(plan(node("a"), node("b"), **asked)) == expected
 
 
-def test_a_node_without_kernels_is_left_out_rather_than_that_all_hold_more() -> None:
+def test_a_node_without_kernels_is_left_out_as_long_as_the_others_hold_the_model() -> None:
     made = plan(with_kernels("a"), node("b"), node("c"))
-    assert held(made)[:2] == ("stored", "standard")
+    assert held(made) == ("stored", "standard", "float32", "bfloat16")
     assert {stage.node for stage in made.stages} == {"a"}
-    note = "b, c have a device without kernels, so they took no part and the others hold weights as stored."
-    assert note in made.notes
+    assert "b, c have no kernels, so they take no part: the others hold the model." in made.notes
 
 
 def test_it_takes_part_where_the_others_have_not_the_memory() -> None:
-    small = node("a", device(kernels="avx2", budget_bytes=50 * MIB))
-    made = plan(small, node("b"))
-    assert held(made)[:2] == ("bfloat16", "")
-    assert "b has a device without kernels, so that torch computes everywhere." in made.notes
+    """In its own way: by torch, in a dtype that all stages hand each other."""
+    small = node("a", device(kernels="avx2", budget_bytes=GIB))
+    made = plan(small, node("b", device(budget_bytes=3 * GIB)), spec=LARGE)
+    assert held(made) == ("stored", "standard", "bfloat16", "bfloat16")
+    assert ways(made) == {"a": ("stored", "standard"), "b": ("bfloat16", "")}
+    assert "a: kernels in standard precision over weights as they are stored." in made.notes
+    assert "b: torch in bfloat16 over weights in bfloat16." in made.notes
 
 
-def test_an_accelerator_is_not_left_out_for_its_want_of_kernels() -> None:
-    made = plan(with_kernels("a"), node("b", device("cuda:0")))
-    assert held(made)[:2] == ("bfloat16", "")
+def test_an_accelerator_computes_by_torch_beside_cpus_that_do_by_kernels() -> None:
+    gpu = device("cuda:0", budget_bytes=3 * GIB, gb_per_s=400.0)
+    made = plan(node("a", device(kernels="avx2", budget_bytes=GIB)), node("b", gpu), spec=LARGE)
+    assert held(made) == ("stored", "standard", "bfloat16", "bfloat16")
+    assert ways(made) == {"a": ("stored", "standard"), "b": ("bfloat16", "")}
+    assert made.computing == "each"
+
+
+def test_a_gpu_with_products_of_stored_weights_holds_them_so() -> None:
+    gpu = device("cuda:0", kernels="triton", gb_per_s=400.0)
+    made = plan(with_kernels("a"), node("b", gpu))
+    assert ways(made) == {"b": ("stored", "")}
+    assert (made.weights, made.precision, made.dtype) == ("stored", "", "bfloat16")
+    assert "b: torch in bfloat16 over weights as they are stored, unpacked for each product." in made.notes
+
+
+def test_a_node_with_both_computes_with_either() -> None:
+    both = [device(kernels="avx2", gb_per_s=50.0), device("cuda:0", budget_bytes=10 * MIB)]
+    assert ways(plan(node("a", *both))) == {"a": ("stored", "standard")}
+    both = [device(kernels="avx2", gb_per_s=50.0), device("cuda:0", gb_per_s=500.0)]
+    assert ways(plan(node("a", *both))) == {"a": ("bfloat16", "")}
+    assert ways(plan(node("a", *both), precision="fast")) == {"a": ("stored", "fast")}
+
+
+def test_what_does_not_fit_in_the_dtype_is_held_as_it_is_stored() -> None:
+    """On whatever device, though it is slower there: a file of 4 bits then needs less than a third."""
+    roomy, tight = (plan(node("a", device("mps", budget_bytes=gib * GIB)), spec=LARGE) for gib in (6, 3))
+    assert (ways(roomy), ways(tight)) == ({"a": ("bfloat16", "")}, {"a": ("stored", "")})
+    assert held(tight) == ("stored", "", "bfloat16", "bfloat16")
+    assert tight.stages[0].weights_bytes < 0.3 * roomy.stages[0].weights_bytes
+    with pytest.raises(PlanDoesNotFitError, match=r"Its weights take 1\.1 GiB as they are stored"):
+        plan(node("a", device("mps")), spec=LARGE)
+
+
+def test_a_long_context_is_worth_more_than_weights_in_the_dtype() -> None:
+    made = plan(node("a", device("mps", budget_bytes=4 * GIB)), spec=LARGE)
+    assert (ways(made), made.context_tokens) == ({"a": ("stored", "")}, 8192)
+    short = plan(node("a", device("mps", budget_bytes=4 * GIB)), spec=LARGE, context_tokens=512)
+    assert ways(short) == {"a": ("bfloat16", "")}
+
+
+def test_what_takes_no_less_as_it_is_stored_is_tried_once() -> None:
+    with pytest.raises(PlanDoesNotFitError, match="GiB in bfloat16"):
+        plan(node("a", device("mps")), storage="BF16", spec=LARGE)
+
+
+def test_unpacking_counts_as_the_time_it_takes() -> None:
+    """Of two equal devices the one that has to unpack what it multiplies is the slower."""
+    gpus = [node("a", device("mps")), node("b", device("cuda:0", kernels="triton"))]
+    assert ways(plan(*gpus, weights="stored")) == {"b": ("stored", "")}
+    assert ways(plan(*gpus[:1], node("c", device("mps", gb_per_s=60.0)), weights="stored")) == {"c": ("stored", "")}
 
 
 def test_nodes_that_are_not_named_do_not_count() -> None:
     made = plan(with_kernels("a"), node("b"), layers=parse_layers("a=0-7"))
-    assert held(made)[:2] == ("stored", "standard")
+    assert held(made) == ("stored", "standard", "float32", "bfloat16")
     made = plan(with_kernels("a"), node("b"), layers=parse_layers("a=0-3,b=4-7"))
-    assert held(made)[:2] == ("bfloat16", "")
+    assert ways(made) == {"a": ("stored", "standard"), "b": ("bfloat16", "")}
+
+
+@pytest.mark.parametrize("weights", ["stored", "int8", "int4", "bfloat16"])
+def test_what_is_asked_for_is_held_on_every_device(weights: str) -> None:
+    made = plan(with_kernels("a"), node("b"), weights=weights, layers=parse_layers("a=0-3,b=4-7"))
+    assert ways(made) == {"a": (weights, "standard"), "b": (weights, "")}
+    assert ways(plan(node("b"), weights=weights)) == {"b": (weights, "")}
+    assert does_for(made, PlanRequest(model="m", weights=weights))
+
+
+def test_in_full_precision_torch_computes_in_float32() -> None:
+    wishes: list[dict[str, Any]] = [{"precision": "full"}, {"dtype": "float32"}]
+    for asked in wishes:
+        made = plan(with_kernels("a"), node("b"), layers=parse_layers("a=0-3,b=4-7"), **asked)
+        assert ways(made) == {"a": ("stored", "full"), "b": ("float32", "")}
+        assert (made.dtype, made.kv_dtype) == ("float32", "float32")
+
+
+def test_loaded_stages_that_compute_each_in_its_own_way_are_adopted() -> None:
+    layers = parse_layers("a=0-3,b=4-7")
+    made = plan(with_kernels("a"), node("b"), layers=layers)
+    nodes = [
+        node(stage.node, *device_of.devices, loaded=(LoadedStage(spec=stage.spec, weights_bytes=0, kv_bytes=0),))
+        for stage, device_of in zip(made.stages, (with_kernels("a"), node("b")), strict=True)
+    ]
+    again = plan(*nodes, layers=layers)
+    assert [stage.why for stage in again.stages] == ["loaded already", "loaded already"]
+    assert ways(again) == ways(made)
+    assert "loaded already" not in {stage.why for stage in plan(*nodes, layers=layers, weights="int8").stages}
 
 
 def test_an_answer_goes_on_as_it_was_computed() -> None:
     card, request = model_card(SPEC, storage="Q4_K"), PlanRequest(model="m")
     both = [with_kernels("a"), with_kernels("b")]
-    assert held(plan_for(card, request, both, kernels=False))[:2] == ("bfloat16", "")
+    assert held(plan_for(card, request, both, computing="torch"))[:2] == ("bfloat16", "")
     joined = [*both, node("c", device("cuda:0"))]
-    assert held(plan_for(card, request, joined, kernels=True))[:2] == ("stored", "standard")
+    assert held(plan_for(card, request, joined, computing="kernels"))[:2] == ("stored", "standard")
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        *({"weights": form} for form in ("stored", "int8", "int4")),
         *({"precision": each} for each in ("fast", "standard")),
         {"weights": "bfloat16", "dtype": "float32"},
     ],

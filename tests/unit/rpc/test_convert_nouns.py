@@ -209,7 +209,7 @@ def test_junk_is_a_noun_or_a_protocol_error(union: Any, message_class: type[Mess
         ({"dtype": "int4"}, "int4"),
         ({"kv_dtype": "fp4"}, "kv_dtype is 'fp4'"),
         ({"weights": "q4_k"}, "weights is 'q4_k'"),
-        ({"weights": "bfloat16"}, "torch holds weights as it computes"),
+        ({"weights": "bfloat16"}, "torch holds floating-point weights as it computes"),
         ({"precision": "exact"}, "precision is 'exact'"),
         ({"first_layer": 2}, "range"),
         ({"model": "a\nb"}, "model name"),
