@@ -35,7 +35,7 @@ class DeviceFacts:
     matrix_flops_per_s: float = 0.0
     memory_bytes_per_s: float = 0.0
     measured_while_busy: bool = False
-    kernels: str = ""  # the instruction set of the kernels that multiply weights as they are stored; empty: none
+    kernels: str = ""  # what multiplies weights as stored: an instruction set of our kernels, or triton; or nothing
 
     def __post_init__(self) -> None:
         require_name(self.device, "device")

@@ -34,8 +34,7 @@ def device_line(device: DeviceFacts) -> str:
     parts = [f"{device.device}: {device.name}"]
     if device.threads:
         parts.append("1 thread" if device.threads == 1 else f"{device.threads} threads")
-    if device.kind == "cpu":
-        parts.append(f"{device.kernels} kernels" if device.kernels else "no kernels")
+    parts.append(f"{device.kernels} kernels" if device.kernels else "no kernels")
     parts.append(f"{format_bytes(device.budget_bytes)} of {format_bytes(device.total_bytes)}")
     if device.matrix_flops_per_s:
         parts.append(f"{device.matrix_flops_per_s / 1e12:.3g} TFLOP/s")

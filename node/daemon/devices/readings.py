@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from layerline.errors import UsageError
 from layerline.facts import DeviceFacts
@@ -89,12 +90,12 @@ def device_facts(
     threads: Mapping[str, int],
     speeds: Mapping[str, Speed],
     own_bytes: Mapping[str, int],
-    kernels: str = "",
+    kernels: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[DeviceFacts, ...]:
     """The facts of every device; `memory_bytes` is what models may take on all of them together, if given.
 
-    `own_bytes` is what this node's own stage takes on each, which counts as free; `kernels` the instruction set of the
-    CPU's kernels, if there are any.
+    `own_bytes` is what this node's own stage takes on each, which counts as free; `kernels` what multiplies weights as
+    they are stored, for each kind of device that has something for it.
     """
     total_bytes = sum(reading.total_bytes for reading in readings)
     facts = []
@@ -117,7 +118,7 @@ def device_facts(
                 matrix_flops_per_s=speed.matrix_flops_per_s,
                 memory_bytes_per_s=speed.memory_bytes_per_s,
                 measured_while_busy=speed.busy,
-                kernels=kernels if reading.kind == "cpu" else "",
+                kernels=kernels.get(reading.kind, ""),
             )
         )
     return tuple(facts)

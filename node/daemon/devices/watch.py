@@ -16,6 +16,7 @@ from node.daemon.devices.readings import DeviceReading, Speed, device_facts, sha
 from node.daemon.devices.speeds import MeasureDevice, measure_in_child, measured_speeds
 from node.daemon.devices.system import SystemDevices
 from node.kernels.library import SWITCH, KernelsMissingError, check_choice, kernels_here, library
+from node.kernels.triton_here import triton_here
 
 FIRST_PAUSE_S = 60.0  # before what was measured on a busy machine is measured again
 LONGEST_PAUSE_S = 3600.0
@@ -92,7 +93,7 @@ class DeviceWatch:
             threads=self.threads,
             speeds=self.speeds,
             own_bytes=own_bytes,
-            kernels=kernels_here(),
+            kernels={"cpu": kernels_here(), "cuda": triton_here()},
         )
 
 

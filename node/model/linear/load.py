@@ -18,17 +18,22 @@ from layerline.models.held import CONVERTED, WeightForm, rows_bytes
 from node.model.embedding import Embedding, PlainEmbedding
 from node.model.linear.forms import Linear, owned_linear, shared_linear
 from node.model.linear.stored import StoredEmbedding, StoredLinear, StoredRows
+from node.model.stored.products import FewRows
 from node.slices.stored_rows import in_storage
 from node.slices.tensor_source import TensorSlice, TensorSource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldAs:
-    """What weights are held as, and where; matrices in `weights`, vectors in the dtype that is computed in."""
+    """What weights are held as, and where; matrices in `weights`, vectors in the dtype that is computed in.
+
+    `few_rows` multiplies few rows with stored ones, where the device has something for it.
+    """
 
     dtype: torch.dtype
     device: torch.device
     weights: str
+    few_rows: FewRows | None = None
 
     def storage(self, source: TensorSource, matrix: TensorSlice) -> str:
         """What a slice of a matrix is held in."""
@@ -54,7 +59,7 @@ def load_linear(
     if set(storages) == {held_as.computed}:
         return owned_linear(load_tensor(source, slices, held_as), bias_O)
     rows = [_stored_rows(source, part, storage, held_as) for part, storage in zip(slices, storages, strict=True)]
-    return StoredLinear(rows, bias_O)
+    return _stored_linear(rows, held_as, bias_O)
 
 
 def load_embedding(source: TensorSource, matrix: TensorSlice, held_as: HeldAs) -> Embedding:
@@ -72,7 +77,15 @@ def load_tied(source: TensorSource, matrix: TensorSlice, held_as: HeldAs) -> tup
         weight_VC = load_tensor(source, [matrix], held_as)
         return PlainEmbedding(weight_VC), shared_linear(weight_VC)
     rows = _stored_rows(source, matrix, storage, held_as)
-    return StoredEmbedding(rows, held_as.dtype), StoredLinear([rows])
+    return StoredEmbedding(rows, held_as.dtype), _stored_linear([rows], held_as)
+
+
+def _stored_linear(rows: Sequence[StoredRows], held_as: HeldAs, bias_O: Tensor | None = None) -> StoredLinear:
+    """The matrix, after a first product: what few rows need is compiled now rather than in an answer."""
+    linear = StoredLinear(rows, bias_O, held_as.few_rows)
+    if held_as.few_rows is not None:
+        linear(torch.zeros((1, rows[0].columns), dtype=held_as.dtype, device=held_as.device))
+    return linear
 
 
 def _stored_rows(source: TensorSource, matrix: TensorSlice, storage: str, held_as: HeldAs) -> StoredRows:

@@ -2,4 +2,6 @@
 
 forms     where in a block the parts of its numbers lie, for every form: a table
 numbers   from stored rows to numbers, in plain operations that every device has
+products  whether a device has products of few rows that need no unpacking in memory
+few_rows  these by Triton, for GPUs
 """

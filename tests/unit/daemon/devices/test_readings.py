@@ -16,6 +16,7 @@ from node.daemon.devices.readings import (
     device_summary,
     shared_out,
 )
+from node.kernels.triton_here import triton_here
 
 GIB = 1 << 30
 EVEN = {"cpu:0": 1, "cpu:1": 1}
@@ -77,6 +78,31 @@ def test_a_limit_is_shared_out_by_the_size_of_the_devices() -> None:
     assert [device.threads for device in facts] == [0, 0]
     assert facts[0].matrix_flops_per_s == 1e12
     assert device_summary(facts) == "2 x big, 40.0 GiB"
+
+
+def test_each_kind_of_device_has_the_kernels_that_there_are_for_it() -> None:
+    kernels = {"cpu": "avx2", "cuda": "triton"}
+    readings = [CPU, BIG, dataclasses.replace(CPU, device="mps", kind="mps")]
+    facts = device_facts(readings, memory_bytes=None, threads={"cpu": 4}, speeds={}, own_bytes={}, kernels=kernels)
+    assert [device.kernels for device in facts] == ["avx2", "triton", ""]
+
+
+@pytest.mark.parametrize(
+    ("found", "compiler", "switch", "name"),
+    [
+        (True, "/usr/bin/cc", "", "triton"),
+        (False, "/usr/bin/cc", "", ""),
+        (True, None, "", ""),
+        (True, "/usr/bin/cc", "off", ""),
+    ],
+)
+def test_triton_needs_a_compiler_and_can_be_switched_off(
+    found: bool, compiler: str | None, switch: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if found else None)
+    monkeypatch.setattr("shutil.which", lambda name: compiler)
+    monkeypatch.setenv("LAYERLINE_KERNELS", switch)
+    assert triton_here() == name
 
 
 def test_parts_of_a_cpu_have_its_memory_in_proportion_to_their_threads() -> None:
