@@ -1,0 +1,47 @@
+"""The check of a device finds nothing where all is exact, and what is not where something is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from layerline.models.held import INTEGERS
+from node.model.stored.numbers import numbers_of
+from tests.bench import device
+from tests.bench.device import Checked, check_form, main
+from tests.fakes.model_files import TinyModel, write_gguf
+
+SMALL = ["--device", "cpu", "--outputs", "4", "--inputs", "256", "--repeats", "1"]
+CPU = Checked(device=torch.device("cpu"), outputs=4, inputs=256, repeats=1)
+
+
+def test_a_cpu_is_as_exact_as_itself(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", TinyModel(hidden=64, intermediate=96), storage="Q8_0")
+    result = CliRunner().invoke(main, [*SMALL, str(file)])
+    assert (result.exit_code, result.exception) == (0, None)
+    lines = result.output.splitlines()
+    assert [line.split(":")[0] for line in lines[1 : 1 + len(INTEGERS)]] == list(INTEGERS)
+    assert lines[-1] == "All of it is exact."
+    assert sum(" tokens/s, " in line for line in lines) == 2
+
+
+def test_products_that_are_wrong_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(
+        storage: str, x_TI: torch.Tensor, stored_RB: torch.Tensor, bias_R: torch.Tensor | None, out_TR: torch.Tensor
+    ) -> None:
+        out_TR.fill_(float("nan") if len(x_TI) == 1 else 0.0)
+
+    found = list(check_form(CPU, "Q4_K", wrong))
+    assert len(found) == 6, "few rows of both dtypes; many are not its business"
+    assert found[0] == "Q4_K: a product of 1 rows in torch.float32 is off by nan"
+    monkeypatch.setattr(device, "few_rows_on", lambda place: wrong)
+    assert CliRunner().invoke(main, SMALL).exit_code == 1
+
+
+def test_numbers_that_are_wrong_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter(range(100))
+    monkeypatch.setattr(device, "numbers_of", lambda *given: numbers_of(*given) + (next(calls) == 0))
+    assert "Q6_K: numbers in torch.float32 are not those of the CPU" in list(check_form(CPU, "Q6_K", None))
