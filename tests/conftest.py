@@ -10,6 +10,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+os.environ.setdefault("TRITON_INTERPRET", "1")  # a CPU stands for the GPU; scripts/check-device is for a real one
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs lost peers on its own, which tests lose by the hundred
 
 

@@ -20,6 +20,7 @@ from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import ModelSizes
 from layerline.plan import StageSpec
 from node.model.attention.backend import PagedAttention
+from node.model.attention.row_choice import row_attention_on
 from node.model.attention.run_attention import RunAttention
 from node.model.decoder import Decoder
 from node.model.linear.load import HeldAs
@@ -120,6 +121,7 @@ def load_computation(
         kv_dtype=spec.held_kv_dtype,
         dtype=dtype,
         device=device,
+        rows=row_attention_on(device),
     )
     if group.count > 1:
         decoder = joined(decoder, part.vocabulary, group)

@@ -12,4 +12,7 @@ The backend here works on any device, by passes over runs of neighbouring slots:
     passes          one softmax attention over a run, by torch's flash kernel or in plain operations
     merging         several passes of one row → one, by their log-sum-exp
     pools           the memory, in any form: floating point, int8
+    row_pages       one row of each sequence: its pages, as a kernel reads them
+    row_choice      whether the device has such a kernel
+    row_kernel      the kernel, by Triton
 """

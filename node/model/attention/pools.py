@@ -47,7 +47,7 @@ class FloatPool:
 
     def __init__(self, numbers_1KSD: Tensor, dtype: torch.dtype) -> None:
         self._numbers_1KSD = numbers_1KSD
-        self._numbers_KSD = numbers_1KSD[0]
+        self.numbers_KSD = numbers_1KSD[0]
         self._dtype = dtype
         self._converts = numbers_1KSD.dtype != dtype
 
@@ -59,7 +59,7 @@ class FloatPool:
     def write(self, slots_T: Tensor, rows_TKD: Tensor) -> None:
         """Puts each row into its slot."""
         rows_KTD = rows_TKD.transpose(0, 1)
-        self._numbers_KSD.index_copy_(1, slots_T, rows_KTD.to(self._numbers_KSD.dtype) if self._converts else rows_KTD)
+        self.numbers_KSD.index_copy_(1, slots_T, rows_KTD.to(self.numbers_KSD.dtype) if self._converts else rows_KTD)
 
     def run(self, first: int, count: int) -> Tensor:
         """Neighbouring slots [1, K, count, D]."""
@@ -109,6 +109,13 @@ class LayerPool:
     def nbytes(self) -> int:
         """Bytes of the layer's slots."""
         return self._keys.nbytes + self._values.nbytes
+
+    @property
+    def floats(self) -> tuple[Tensor, Tensor] | None:
+        """All keys [K, S, D] and values [K, S, E] where they are held in floating point; None where in int8."""
+        if isinstance(self._keys, FloatPool) and isinstance(self._values, FloatPool):
+            return self._keys.numbers_KSD, self._values.numbers_KSD
+        return None
 
     def write(self, slots_T: Tensor, k_TKD: Tensor, v_TKE: Tensor) -> None:
         """Puts the keys and values of each row into its slot."""

@@ -12,26 +12,43 @@ import torch
 from torch import Tensor
 
 from layerline.frames import Span
-from node.model.attention.backend import LayerAttention
+from layerline.models.spec import AttentionSpec
+from node.model.attention.backend import LayerAttention, StepAttention
 from node.model.attention.merge import Part, merged, with_sinks
 from node.model.attention.passes import AttentionPass, attention_pass, reversed_pass
 from node.model.attention.pieces import Group, Piece, StepPieces
 from node.model.attention.pools import LayerPool, layer_pool, most_slots
+from node.model.attention.row_pages import RowAttention, RowPages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Layer:
+    spec: AttentionSpec
     pool: LayerPool
     attend_pass: AttentionPass
-    window_tokens: int
     sinks_KG: Tensor | None
+
+    @property
+    def window_tokens(self) -> int:
+        return self.spec.window_tokens
 
 
 class RunAttention:
-    """The `PagedAttention` that works on any device."""
+    """The `PagedAttention` that works on any device.
 
-    def __init__(self, layers: Sequence[_Layer], page_tokens: int, most_slots: int, device: torch.device) -> None:
+    Steps of one row of each sequence are those of `rows`, where the device has it and the pages are in floating point.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[_Layer],
+        page_tokens: int,
+        most_slots: int,
+        device: torch.device,
+        rows: RowAttention | None,
+    ) -> None:
         self._layers = layers
+        self._rows = rows if all(layer.pool.floats for layer in layers) else None
         self._windows = {layer.window_tokens for layer in layers}
         self._page_tokens = page_tokens
         self._most_slots = most_slots
@@ -47,30 +64,51 @@ class RunAttention:
         kv_dtype: str,
         dtype: torch.dtype,
         device: torch.device,
+        rows: RowAttention | None = None,
     ) -> RunAttention:
         """That of these layers, with pages that are not filled; `dtype` is that of the computation."""
         made = [
             _Layer(
+                spec=layer.spec,
                 pool=layer_pool(layer.spec, pages * page_tokens, kv_dtype, dtype=dtype, device=device),
                 attend_pass=attention_pass(layer.spec, device),
-                window_tokens=layer.spec.window_tokens,
                 sinks_KG=layer.sinks_KG,
             )
             for layer in layers
         ]
-        return cls(made, page_tokens, most_slots(kv_dtype, dtype), device)
+        return cls(made, page_tokens, most_slots(kv_dtype, dtype), device, rows)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the pages of all layers."""
         return sum(layer.pool.nbytes for layer in self._layers)
 
-    def plan(self, spans: Sequence[Span]) -> RunStep:
-        """Slots and pieces of these spans, the same for every layer."""
+    def plan(self, spans: Sequence[Span]) -> StepAttention:
+        """Slots and pieces of these spans, or their pages, the same for every layer."""
+        if self._rows is not None and all(span.count == 1 for span in spans):
+            return RowStep(self._layers, self._rows, RowPages.of(spans, self._page_tokens, self._device))
         pieces = StepPieces.of(
             spans, self._page_tokens, windows=self._windows, most_slots=self._most_slots, device=self._device
         )
         return RunStep(self._layers, pieces)
+
+
+class RowStep:
+    """The `StepAttention` of one row of each sequence."""
+
+    def __init__(self, layers: Sequence[_Layer], rows: RowAttention, pages: RowPages) -> None:
+        self.positions_T = pages.positions_T
+        self._layers = layers
+        self._rows = rows
+        self._pages = pages
+
+    def attend(self, layer: int, q_TKGD: Tensor, k_TKD: Tensor, v_TKE: Tensor) -> Tensor:
+        """Keeps the rows' keys and values, and gives what each row reads of its sequence [T, K, G, E]."""
+        own = self._layers[layer]
+        own.pool.write(self._pages.slots_T, k_TKD, v_TKE)
+        floats = own.pool.floats
+        assert floats is not None, "rows are attended in floating point"
+        return self._rows(own.spec, q_TKGD, *floats, own.sinks_KG, self._pages)
 
 
 class RunStep:

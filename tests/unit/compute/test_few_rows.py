@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from layerline.models.held import INTEGERS
+from node.model import triton_trial
 from node.model.linear.stored import StoredLinear, StoredRows
-from node.model.stored import products
 from node.model.stored.numbers import numbers_of
 from node.model.stored.products import MOST_ROWS, FewRows, few_rows_on
 from tests.fakes.stored_rows import stored_rows
@@ -40,11 +40,9 @@ for storage in few_rows.FORMS:
 
 
 @pytest.fixture
-def interpreted(monkeypatch: pytest.MonkeyPatch) -> FewRows:
+def interpreted() -> FewRows:
     pytest.importorskip("triton", reason="Triton is not installed: pip install --no-deps triton")
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
     module = importlib.import_module("node.model.stored.few_rows")
-    assert module.INTERPRETED, "it was imported for a GPU before"
     few: FewRows = module.multiply_few
     return few
 
@@ -93,7 +91,7 @@ def test_a_matrix_of_unlike_storages_is_multiplied_by_it_as_far_as_it_is_in_bloc
     assert used == ["Q4_K", "Q6_K"]
 
 
-def failing(multiply: FewRows, device: torch.device) -> None:
+def failing(*sizes: int, **where: object) -> torch.Tensor:
     raise OSError("cc: exec format error")
 
 
@@ -106,8 +104,8 @@ def test_a_gpu_for_which_nothing_can_be_made_is_done_without(
 ) -> None:
     """As where no compiler works."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(products, "triton_here", lambda: "triton")
-    monkeypatch.setattr(products, "_try", failing)
+    monkeypatch.setattr(triton_trial, "triton_here", lambda: "triton")
+    monkeypatch.setattr(torch, "zeros", failing)  # where the trial begins
     assert few_rows_on(torch.device("cuda:0")) is None
     assert "Triton makes no kernels for cuda:0" in caplog.text
     assert "exec format error" in caplog.text

@@ -1,0 +1,37 @@
+"""Kernels by Triton, where a device has them: after a trial, since a compiler or a driver may be missing."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from node.kernels.triton_here import triton_here
+
+LEAST_CAPABILITY = (8, 0)  # of a GPU, for products in bfloat16
+
+Kernel = TypeVar("Kernel")
+log = logging.getLogger(__name__)
+
+
+def tried(
+    device: torch.device, load: Callable[[], Kernel], trial: Callable[[Kernel], object], otherwise: str
+) -> Kernel | None:
+    """The kernel that `load` imports, if `trial` of it goes well; None where it does not, and the log says `otherwise`.
+
+    None too for a device that has none anyway.
+    """
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < LEAST_CAPABILITY or not triton_here():
+        return None
+    from triton.errors import TritonError  # noqa: PLC0415  # it is there on few machines, and takes long
+
+    try:
+        kernel = load()
+        trial(kernel)
+    except (TritonError, ImportError, RuntimeError, OSError, subprocess.SubprocessError) as failure:
+        log.warning("Triton makes no kernels for %s: %s. %s", device, otherwise, failure)
+        return None
+    return kernel
