@@ -22,6 +22,7 @@ from layerline.plan import StageSpec
 from node.model.attention.backend import PagedAttention
 from node.model.attention.row_choice import row_attention_on
 from node.model.attention.run_attention import RunAttention
+from node.model.captured_steps import CapturedSteps, capture_on
 from node.model.decoder import Decoder
 from node.model.linear.load import HeldAs
 from node.model.parallel import joined
@@ -45,8 +46,10 @@ class TorchComputation:
         sampling: TokenSampling,
         device: torch.device,
         weights_bytes: int,
+        captured: CapturedSteps | None = None,
     ) -> None:
         self.weights_bytes = weights_bytes
+        self._captured = captured
         self._decoder = decoder
         self._attention = attention
         self._sampling = sampling
@@ -63,7 +66,10 @@ class TorchComputation:
         x_TC = tensor_from_bytes(frame.tensor, self._device)
         if self._decoder.embedding is not None:
             x_TC = self._decoder.embed(x_TC)
-        self._decoder.layers_(x_TC, self._attention.plan(frame.spans))
+        if self._captured is not None and self._captured.takes(frame.spans):
+            x_TC = self._captured.passed(x_TC, frame.spans)
+        else:
+            self._decoder.layers_(x_TC, self._attention.plan(frame.spans))
         return TorchRows(x_TC, self._decoder, self._sampling)
 
 
@@ -123,9 +129,12 @@ def load_computation(
         device=device,
         rows=row_attention_on(device),
     )
+    capture = capture_on(device)
     if group.count > 1:
-        decoder = joined(decoder, part.vocabulary, group)
-    return TorchComputation(decoder, attention, TokenSampling(part.vocabulary.start, group), device, weights_bytes)
+        decoder, capture = joined(decoder, part.vocabulary, group), None  # what ranks do together is not captured
+    captured = None if capture is None else CapturedSteps(decoder, attention, capture)
+    sampling = TokenSampling(part.vocabulary.start, group)
+    return TorchComputation(decoder, attention, sampling, device, weights_bytes, captured)
 
 
 def _device(name: str) -> torch.device:

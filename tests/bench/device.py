@@ -125,8 +125,8 @@ def loaded(card: ModelCard, file: Path, device: str, dtype: str, weights: str) -
     return load_stage(card, file, spec, lambda done_bytes, total_bytes: None)
 
 
-def run(stage: Stage, tokens: np.ndarray, start: int, *, draws: int) -> StepResult:
-    """One step of one sequence, with the logits of its last rows."""
+def run(stage: Stage, tokens: np.ndarray, start: int, *, draws: int, logits: bool = False) -> StepResult:
+    """One step of one sequence, with draws after its last rows."""
     pages = (PageRun(first=0, count=-(-(start + len(tokens)) // PAGE_TOKENS)),)
     span = Span(
         sequence=1,
@@ -134,7 +134,7 @@ def run(stage: Stage, tokens: np.ndarray, start: int, *, draws: int) -> StepResu
         count=len(tokens),
         pages=pages,
         draws=draws,
-        sampling=Sampling(return_logits=True),
+        sampling=Sampling(return_logits=logits),
     )
     tensor = TensorBytes(dtype="int32", shape=tokens.shape, data=tokens.astype(np.int32).tobytes())
     result = stage.run(Frame(epoch=1, step=start + 1, spans=(span,), tensor=tensor))
@@ -145,9 +145,9 @@ def run(stage: Stage, tokens: np.ndarray, start: int, *, draws: int) -> StepResu
 def all_logits(stage: Stage, tokens: np.ndarray) -> np.ndarray:
     """Those after every token: of one half in one step, of the other token by token."""
     half = len(tokens) // 2
-    found = list(run(stage, tokens[:half], 0, draws=half).sampled)
+    found = list(run(stage, tokens[:half], 0, draws=half, logits=True).sampled)
     for place in range(half, len(tokens)):
-        found += run(stage, tokens[place : place + 1], place, draws=1).sampled
+        found += run(stage, tokens[place : place + 1], place, draws=1, logits=True).sampled
     return np.stack([np.frombuffer(each.logits.data, np.float32) for each in found if each.logits])
 
 

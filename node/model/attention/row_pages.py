@@ -49,6 +49,28 @@ class RowPages:
             slots_T=torch.from_numpy(slots_T + places_T % page_tokens).to(device),
         )
 
+    def with_room_for(self, most_pages: int) -> RowPages:
+        """The same in tensors of its own, for as many pages of a row: `fill_` puts others there."""
+        rows, pages = self.pages_TP.shape
+        pages_TP = self.pages_TP.new_zeros(rows, most_pages)
+        pages_TP[:, :pages] = self.pages_TP
+        return RowPages(
+            page_tokens=self.page_tokens,
+            pages_TP=pages_TP,
+            first_positions_T=self.first_positions_T.clone(),
+            end_positions_T=self.end_positions_T.clone(),
+            positions_T=self.positions_T.clone(),
+            slots_T=self.slots_T.clone(),
+        )
+
+    def fill_(self, other: RowPages) -> None:
+        """Becomes what `other` is, of as many rows, where it is."""
+        self.pages_TP[:, : other.pages_TP.shape[1]].copy_(other.pages_TP)
+        self.first_positions_T.copy_(other.first_positions_T)
+        self.end_positions_T.copy_(other.end_positions_T)
+        self.positions_T.copy_(other.positions_T)
+        self.slots_T.copy_(other.slots_T)
+
 
 class RowAttention(Protocol):
     """What attends one row of each sequence at once."""

@@ -46,7 +46,9 @@ class RunAttention:
         most_slots: int,
         device: torch.device,
         rows: RowAttention | None,
+        most_pages: int,
     ) -> None:
+        self.most_pages = most_pages
         self._layers = layers
         self._rows = rows if all(layer.pool.floats for layer in layers) else None
         self._windows = {layer.window_tokens for layer in layers}
@@ -76,17 +78,30 @@ class RunAttention:
             )
             for layer in layers
         ]
-        return cls(made, page_tokens, most_slots(kv_dtype, dtype), device, rows)
+        return cls(made, page_tokens, most_slots(kv_dtype, dtype), device, rows, pages)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the pages of all layers."""
         return sum(layer.pool.nbytes for layer in self._layers)
 
+    def attends_rows(self, spans: Sequence[Span]) -> bool:
+        """Whether a step of these spans is one of one row of each sequence, which are attended at once."""
+        return self._rows is not None and all(span.count == 1 for span in spans)
+
+    def row_pages(self, spans: Sequence[Span]) -> RowPages:
+        """The pages of such a step."""
+        return RowPages.of(spans, self._page_tokens, self._device)
+
+    def row_step(self, pages: RowPages) -> RowStep:
+        """Such a step, over what is in `pages` as the layers are passed."""
+        assert self._rows is not None, "rows are not attended at once here"
+        return RowStep(self._layers, self._rows, pages)
+
     def plan(self, spans: Sequence[Span]) -> StepAttention:
         """Slots and pieces of these spans, or their pages, the same for every layer."""
-        if self._rows is not None and all(span.count == 1 for span in spans):
-            return RowStep(self._layers, self._rows, RowPages.of(spans, self._page_tokens, self._device))
+        if self.attends_rows(spans):
+            return self.row_step(self.row_pages(spans))
         pieces = StepPieces.of(
             spans, self._page_tokens, windows=self._windows, most_slots=self._most_slots, device=self._device
         )

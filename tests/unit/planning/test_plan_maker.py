@@ -261,6 +261,7 @@ def test_answers_of_a_plan_whose_devices_compute_each_in_its_own_way_go_on_so() 
         world.facts[lost] = SILENT
         again = await world.maker.plan_again(REQUEST, made, untold, keep=False)
         assert _ways(again.plan) == _ways(made.plan)
+        assert again.plan.context_tokens == 512, "it is as before, not made anew"
         assert lost not in {stage.node for stage in again.plan.stages}
 
     run_in_virtual_time(search())
