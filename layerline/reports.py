@@ -119,7 +119,7 @@ class PlanReport:
     notes: tuple[str, ...]
     kv_dtype: str
     weights: str
-    precision: str = ""  # of the kernels; empty: computed by torch
+    precision: str = ""  # of the stages that the kernels compute; empty: there are none
 
     @classmethod
     def of(cls, plan: Plan) -> PlanReport:

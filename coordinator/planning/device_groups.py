@@ -53,7 +53,7 @@ def weight_times(problem: Problem) -> Times:
             number_s=2 / (device.matrix_flops_per_s or matrix_floor),  # a multiplication and an addition
         )
         if way := problem.way_of(device):
-            unpacks = way.form(problem.request.dtype).is_packed and not multiplies_stored(device, way)
+            unpacks = problem.footprint_of(way).sizes.unpacks and not multiplies_stored(device, way)
             by_way.setdefault(way, {})[node.node_id, device.device] = times.unpacking() if unpacks else times
     levelled = [_levelled(times, _mean_weights(problem, way)) for way, times in by_way.items()]
     return {place: times for own in levelled for place, times in own.items()}

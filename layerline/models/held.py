@@ -46,11 +46,6 @@ class WeightForm:
     kernels: bool
 
     @property
-    def is_packed(self) -> bool:
-        """Whether torch has to unpack matrices before it multiplies them."""
-        return not self.kernels and self.weights != self.dtype
-
-    @property
     def lossless(self) -> str:
         """The dtype of matrices that should be held as they are stored, but cannot be."""
         return "float32" if self.kernels else self.dtype

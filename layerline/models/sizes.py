@@ -130,6 +130,13 @@ class ModelSizes:
         starts = [_starts(kind, of) for kind, of in zip(part.kinds, self.model.kinds, strict=True)]
         return _counted(self.model, own, self.table, self.form, self.kv_dtype, starts)
 
+    @property
+    def unpacks(self) -> bool:
+        """Whether torch has to unpack matrices before it multiplies them: some take less than in the dtype."""
+        sizes = (*self.layers, self.embedding, self.output)
+        plain_bytes = DTYPE_BYTES[self.form.dtype]
+        return not self.form.kernels and any(size.held_bytes < size.numbers * plain_bytes for size in sizes)
+
     def weights_bytes(self, layers: range) -> int:
         """Bytes of the weights of a stage: its layers, and embedding and output where it has those.
 
@@ -167,7 +174,7 @@ class ModelSizes:
         rows = max_rows * (3 * self.part.hidden + 2 * widest) * max(4, DTYPE_BYTES[form.dtype])
         if form.kernels:
             rows += max_rows * max(self.part.hidden, widest) * PREPARED_BYTES
-        elif form.is_packed:
+        elif self.unpacks:
             rows += TILE_NUMBERS * TILE_BYTES
         logits_bytes = min(LOGITS_ROWS, max_rows) * (VECTOR_BYTES if form.kernels else DTYPE_BYTES[form.dtype])
         logits = self.part.vocabulary * (logits_bytes + 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from coordinator.planning.candidates import Candidates
 from coordinator.planning.decision import Decision
 from coordinator.planning.footprint import PAGE_TOKENS
+from coordinator.planning.problem import Problem
 from coordinator.planning.room import useful_pages
 from coordinator.planning.split import Split
 from coordinator.planning.stages import pages_of, tightest_of
@@ -46,19 +47,19 @@ def _stages_notes(decision: Decision) -> list[str]:
 
 def _ways_notes(decision: Decision) -> list[str]:
     """Who computes how, unless all do it alike and as they hold the weights."""
-    dtype, nodes = decision.problem.request.dtype, dict[Way, list[str]]()
+    problem, nodes = decision.problem, dict[Way, list[str]]()
     for each in decision.assignments:
         nodes.setdefault(each.group.way, []).append(each.group.node.name)
-    if len(nodes) == 1 and not any(way.form(dtype).is_packed for way in nodes):
+    if len(nodes) == 1 and not any(problem.footprint_of(way).sizes.unpacks for way in nodes):
         return []
-    return [f"{', '.join(names)}: {_way_words(way, dtype)}." for way, names in nodes.items()]
+    return [f"{', '.join(names)}: {_way_words(problem, way)}." for way, names in nodes.items()]
 
 
-def _way_words(way: Way, dtype: str) -> str:
+def _way_words(problem: Problem, way: Way) -> str:
     if way.precision:
         return f"kernels in {way.precision} precision over weights {held_words(way.weights)}"
-    unpacked = ", unpacked for each product" if way.form(dtype).is_packed else ""
-    return f"torch in {dtype} over weights {held_words(way.weights)}{unpacked}"
+    unpacked = ", unpacked for each product" if problem.footprint_of(way).sizes.unpacks else ""
+    return f"torch in {problem.request.dtype} over weights {held_words(way.weights)}{unpacked}"
 
 
 def _converted_notes(decision: Decision) -> list[str]:

@@ -232,7 +232,7 @@ class PlanRequest(_message.Message):
     PRECISION_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     dtype: _builtins.str
-    """of activations; empty: as it is where a model is in service, else as weights or bfloat16"""
+    """of activations; empty: as it is where a model is in service, else chosen"""
     context_tokens: _builtins.int
     """0: chosen"""
     kv_dtype: _builtins.str
@@ -364,9 +364,9 @@ class PlanReport(_message.Message):
     kv_dtype: _builtins.str
     """never empty"""
     weights: _builtins.str
-    """what weights are held in; never empty"""
+    """what weights are held in, "stored" where stages differ; never empty"""
     precision: _builtins.str
-    """of the kernels; empty: computed by torch"""
+    """of the stages that the kernels compute; empty: none"""
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PipelineReport]: ...
     @_builtins.property

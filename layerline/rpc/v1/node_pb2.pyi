@@ -71,7 +71,7 @@ class DeviceFacts(_message.Message):
     measured_while_busy: _builtins.bool
     """other programs ran meanwhile: the speeds may be too low"""
     kernels: _builtins.str
-    """the instruction set of kernels that multiply weights as stored; empty: none"""
+    """what multiplies weights as stored: an instruction set, or triton; empty: nothing"""
     def __init__(
         self,
         *,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ from node.model.linear.stored import StoredEmbedding, StoredLinear, StoredRows
 from node.model.stored.products import FewRows
 from node.slices.stored_rows import in_storage
 from node.slices.tensor_source import TensorSlice, TensorSource
+
+_COMPILING = Lock()  # loading has several threads, and two need not compile the same
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +87,8 @@ def _stored_linear(rows: Sequence[StoredRows], held_as: HeldAs, bias_O: Tensor |
     """The matrix, after a first product: what few rows need is compiled now rather than in an answer."""
     linear = StoredLinear(rows, bias_O, held_as.few_rows)
     if held_as.few_rows is not None:
-        linear(torch.zeros((1, rows[0].columns), dtype=held_as.dtype, device=held_as.device))
+        with _COMPILING:
+            linear(torch.zeros((1, rows[0].columns), dtype=held_as.dtype, device=held_as.device))
     return linear
 
 

@@ -142,6 +142,15 @@ def test_unpacking_counts_as_the_time_it_takes() -> None:
     assert ways(plan(*gpus[:1], node("c", device("mps", gb_per_s=60.0)), weights="stored")) == {"c": ("stored", "")}
 
 
+def test_floating_point_weights_are_not_unpacked() -> None:
+    """As they are stored they are what they are in the dtype, and cost what they do."""
+    nodes = [node("a", device("mps")), node("b", device("cuda:0", kernels="triton"))]
+    assert ways(plan(*nodes, weights="stored", storage="BF16")) == {"a": ("stored", "")}
+    stored, plain = (plan(nodes[0], weights=each, storage="BF16") for each in ("stored", "bfloat16"))
+    assert stored.stages[0].needed_bytes == plain.stages[0].needed_bytes
+    assert not [note for note in stored.notes if "unpacked" in note]
+
+
 def test_nodes_that_are_not_named_do_not_count() -> None:
     made = plan(with_kernels("a"), node("b"), layers=parse_layers("a=0-7"))
     assert held(made) == ("stored", "standard", "float32", "bfloat16")
