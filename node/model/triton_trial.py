@@ -13,6 +13,9 @@ from node.kernels.triton_here import triton_here
 
 LEAST_CAPABILITY = (8, 0)  # of a GPU, for products in bfloat16
 
+_MISSING = (ImportError, AttributeError, TypeError, RuntimeError, OSError, subprocess.SubprocessError)
+"""What fails where a compiler or a driver is missing, or Triton is of a version that has other functions."""
+
 Kernel = TypeVar("Kernel")
 log = logging.getLogger(__name__)
 
@@ -26,12 +29,14 @@ def tried(
     """
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < LEAST_CAPABILITY or not triton_here():
         return None
-    from triton.errors import TritonError  # noqa: PLC0415  # it is there on few machines, and takes long
-
+    try:
+        from triton.errors import TritonError  # noqa: PLC0415  # it is there on few machines, and takes long
+    except ImportError:  # an old version
+        return None
     try:
         kernel = load()
         trial(kernel)
-    except (TritonError, ImportError, RuntimeError, OSError, subprocess.SubprocessError) as failure:
+    except (TritonError, *_MISSING) as failure:
         log.warning("Triton makes no kernels for %s: %s. %s", device, otherwise, failure)
         return None
     return kernel

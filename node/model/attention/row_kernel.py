@@ -11,6 +11,7 @@ value, S slots of the pool.
 from __future__ import annotations
 
 import math
+import os
 from contextlib import nullcontext
 
 import torch
@@ -21,7 +22,9 @@ from torch import Tensor
 from layerline.models.spec import AttentionSpec
 from node.model.attention.row_pages import RowPages
 
-INTERPRETED = triton.knobs.runtime.interpret  # the interpreter has no products of bfloat16; float32 ones are the same
+INTERPRETED = (
+    os.environ.get("TRITON_INTERPRET") == "1"
+)  # the interpreter has no products of bfloat16; float32 ones are the same
 _LEAST_SIDE = 16  # of a product of tensor cores
 _POSITIONS = 64  # at a time
 

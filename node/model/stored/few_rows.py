@@ -9,6 +9,7 @@ Shapes: T rows, I inputs, R rows of the matrix, B bytes of one; within the kerne
 from __future__ import annotations
 
 import functools
+import os
 from contextlib import nullcontext
 
 import torch
@@ -18,7 +19,9 @@ from torch import Tensor
 
 from node.model.stored.forms import FORMS
 
-INTERPRETED = triton.knobs.runtime.interpret  # the interpreter has no products of bfloat16; float32 ones are the same
+INTERPRETED = (
+    os.environ.get("TRITON_INTERPRET") == "1"
+)  # the interpreter has no products of bfloat16; float32 ones are the same
 SIZES = ("rows", "matrix_rows", "columns", "x_stride", "stored_stride", "out_stride")  # one kernel for all of them
 _ROWS = 16  # of a program: what one product of tensor cores takes anyway
 _MATRIX_ROWS = 16  # of the matrix for each program
