@@ -26,7 +26,7 @@ from node.model.captured_steps import CapturedSteps, capture_on
 from node.model.decoder import Decoder
 from node.model.linear.load import HeldAs
 from node.model.parallel import joined
-from node.model.stored.products import few_rows_on
+from node.model.stored.products import block_kernels_on
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
 from node.model.token_sampling import TokenSampling
 from node.model.weights import Held, load_decoder
@@ -117,7 +117,7 @@ def load_computation(
     dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[group.rank])
     sizes = ModelSizes.of_stage(card, spec).of_rank(part)
     weights_bytes = sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1))
-    held_as = HeldAs(dtype=dtype, device=device, weights=spec.held_weights, few_rows=few_rows_on(device))
+    held_as = HeldAs(dtype=dtype, device=device, weights=spec.held_weights, kernels=block_kernels_on(device))
     held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, held_as=held_as)
     decoder = load_decoder(card, path, held, weights_bytes, progress)
     attention = RunAttention.allocate(

@@ -25,7 +25,7 @@ from layerline.plan import StageSpec
 from node.load_stage import load_stage
 from node.model.linear.stored import StoredLinear, StoredRows
 from node.model.stored.numbers import numbers_of
-from node.model.stored.products import MOST_ROWS, FewRows, few_rows_on
+from node.model.stored.products import MOST_ROWS, BlockKernels, block_kernels_on
 from node.stage import Stage
 from tests.fakes.stored_rows import stored_rows
 
@@ -71,15 +71,17 @@ class Checked:
         return numbers.nbytes / self.seconds(numbers.sum)
 
 
-def check_form(checked: Checked, storage: str, few: FewRows | None) -> Iterator[str]:
+def check_form(checked: Checked, storage: str, kernels: BlockKernels | None) -> Iterator[str]:
     """What is not exact in one form."""
     stored = torch.from_numpy(stored_rows(storage, 77, 1024))
     held = stored.to(checked.device)
     for dtype, within in WITHIN.items():
         if not torch.equal(numbers_of(storage, held, dtype).cpu(), numbers_of(storage, stored, dtype)):
             yield f"{storage}: numbers in {dtype} are not those of the CPU"
+        if kernels and not torch.equal(kernels.unpacked(storage, held, dtype), numbers_of(storage, held, dtype)):
+            yield f"{storage}: numbers in {dtype} by the kernel are others"
         weight = numbers_of(storage, stored, dtype).double()
-        linear = StoredLinear([StoredRows(storage=storage, stored_RB=held, columns=1024)], None, few)
+        linear = StoredLinear([StoredRows(storage=storage, stored_RB=held, columns=1024)], None, kernels)
         for rows in (1, 5, MOST_ROWS, MOST_ROWS + 1):
             x_TI = torch.randn(rows, 1024, generator=torch.Generator().manual_seed(rows)).to(dtype)
             found = linear(x_TI.to(checked.device)).cpu().double()
@@ -88,23 +90,25 @@ def check_form(checked: Checked, storage: str, few: FewRows | None) -> Iterator[
                 yield f"{storage}: a product of {rows} rows in {dtype} is off by {off.max():.1e}"
 
 
-def time_form(checked: Checked, storage: str, few: FewRows | None, read_bytes_per_s: float) -> str:
+def time_form(checked: Checked, storage: str, kernels: BlockKernels | None, read_bytes_per_s: float) -> str:
     """A line on the times of one form, in bfloat16."""
     block_numbers, block_bytes = INTEGERS[storage]
     nbytes = checked.outputs * checked.inputs // block_numbers * block_bytes
     block = torch.from_numpy(stored_rows(storage, 1, checked.inputs)).to(checked.device)
     rows = StoredRows(storage=storage, stored_RB=block.repeat(checked.outputs, 1), columns=checked.inputs)
-    unpacking, registers = StoredLinear([rows]), StoredLinear([rows], None, few)
+    plain, by_kernels = StoredLinear([rows]), StoredLinear([rows], None, kernels)
 
     def ms(linear: StoredLinear, count: int) -> float:
         x_TI = torch.ones(count, checked.inputs, dtype=torch.bfloat16, device=checked.device)
         return 1e3 * checked.seconds(lambda: linear(x_TI))
 
-    words = [f"unpacked in memory {ms(unpacking, 1):.3f} ms", f"{MANY_ROWS} rows {ms(unpacking, MANY_ROWS):.3f} ms"]
-    if few is not None:
-        one = ms(registers, 1)
+    words = [f"one row by plain operations {ms(plain, 1):.3f} ms", f"{MANY_ROWS} rows {ms(plain, MANY_ROWS):.3f} ms"]
+    if kernels is not None:
+        one = ms(by_kernels, 1)
         share = nbytes / (one / 1e3) / read_bytes_per_s
-        words = [f"one row {one:.3f} ms ({share:.2f} of reading)", f"16 rows {ms(registers, 16):.3f} ms", *words]
+        few, many = ms(by_kernels, MOST_ROWS), ms(by_kernels, MANY_ROWS)
+        own = [f"{MOST_ROWS} rows {few:.3f} ms", f"{MANY_ROWS} rows {many:.3f} ms"]
+        words = [f"one row {one:.3f} ms ({share:.2f} of reading)", *own, *words]
     return f"{storage}: {', '.join(words)}"
 
 
@@ -182,12 +186,12 @@ def check_model(checked: Checked, file: Path, device: str, read_bytes_per_s: flo
 def main(file: Path | None, device: str, outputs: int, inputs: int, repeats: int) -> None:
     """Check what a GPU makes of stored weights, and measure it; with a FILE of a model also its logits and its pace."""
     checked = Checked(device=torch.device(device), outputs=outputs, inputs=inputs, repeats=repeats)
-    few, read_bytes_per_s = few_rows_on(checked.device), checked.read_bytes_per_s()
-    by = "unpacked in memory" if few is None else "by Triton"
-    print(f"torch {torch.__version__}, {device}: plain reading {read_bytes_per_s / 1e9:.0f} GB/s, few rows {by}")
-    wrong = [fault for storage in INTEGERS for fault in check_form(checked, storage, few)]
+    kernels, read_bytes_per_s = block_kernels_on(checked.device), checked.read_bytes_per_s()
+    by = "plain operations" if kernels is None else "Triton"
+    print(f"torch {torch.__version__}, {device}: plain reading {read_bytes_per_s / 1e9:.0f} GB/s, stored rows by {by}")
+    wrong = [fault for storage in INTEGERS for fault in check_form(checked, storage, kernels)]
     for storage in INTEGERS:
-        print(time_form(checked, storage, few, read_bytes_per_s))
+        print(time_form(checked, storage, kernels, read_bytes_per_s))
     if file is not None:
         wrong += check_model(checked, file, device, read_bytes_per_s)
     print("\n".join(wrong) or "All of it is exact.")

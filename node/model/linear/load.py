@@ -19,7 +19,7 @@ from layerline.models.held import CONVERTED, WeightForm, rows_bytes
 from node.model.embedding import Embedding, PlainEmbedding
 from node.model.linear.forms import Linear, owned_linear, shared_linear
 from node.model.linear.stored import StoredEmbedding, StoredLinear, StoredRows
-from node.model.stored.products import FewRows
+from node.model.stored.products import BlockKernels
 from node.slices.stored_rows import in_storage
 from node.slices.tensor_source import TensorSlice, TensorSource
 
@@ -30,13 +30,13 @@ _COMPILING = Lock()  # loading has several threads, and two need not compile the
 class HeldAs:
     """What weights are held as, and where; matrices in `weights`, vectors in the dtype that is computed in.
 
-    `few_rows` multiplies few rows with stored ones, where the device has something for it.
+    `kernels` are what the device has for stored rows, if there is anything.
     """
 
     dtype: torch.dtype
     device: torch.device
     weights: str
-    few_rows: FewRows | None = None
+    kernels: BlockKernels | None = None
 
     def storage(self, source: TensorSource, matrix: TensorSlice) -> str:
         """What a slice of a matrix is held in."""
@@ -85,8 +85,8 @@ def load_tied(source: TensorSource, matrix: TensorSlice, held_as: HeldAs) -> tup
 
 def _stored_linear(rows: Sequence[StoredRows], held_as: HeldAs, bias_O: Tensor | None = None) -> StoredLinear:
     """The matrix, after a first product: what few rows need is compiled now rather than in an answer."""
-    linear = StoredLinear(rows, bias_O, held_as.few_rows)
-    if held_as.few_rows is not None:
+    linear = StoredLinear(rows, bias_O, held_as.kernels)
+    if held_as.kernels is not None:
         with _COMPILING:
             linear(torch.zeros((1, rows[0].columns), dtype=held_as.dtype, device=held_as.device))
     return linear

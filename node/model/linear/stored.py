@@ -1,7 +1,7 @@
 """Matrices that are held as they are stored, and unpacked as they are multiplied.
 
-Many rows are multiplied with one tile after the other that is unpacked in memory, whatever the device; few rows by
-what the device has for them, if there is anything. What is unpacked is rounded to the dtype of the rows, so that the
+Many rows are multiplied with one tile after the other that is unpacked in memory; few rows, where the device has
+kernels for it, with what these unpack in registers. What is unpacked is rounded to the dtype of the rows, so that the
 product is that of a matrix held in that dtype.
 
 Shapes: T rows, I inputs, O outputs, C hidden, R rows of a matrix, B bytes of one.
@@ -9,7 +9,7 @@ Shapes: T rows, I inputs, O outputs, C hidden, R rows of a matrix, B bytes of on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +19,9 @@ from torch.nn import functional
 from layerline.models.sizes import TILE_NUMBERS
 from node.model.stored.forms import FORMS
 from node.model.stored.numbers import numbers_of
-from node.model.stored.products import MOST_ROWS, FewRows
+from node.model.stored.products import MOST_ROWS, BlockKernels
+
+Unpacked = Callable[[str, Tensor, torch.dtype], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,14 +39,14 @@ class StoredRows:
 
 
 class StoredLinear:
-    """Stored rows of a matrix, one below the other; `few_rows` multiplies few with those that are in blocks."""
+    """Stored rows of a matrix, one below the other; `kernels` are for those that are in blocks."""
 
     def __init__(
-        self, parts: Sequence[StoredRows], bias_O: Tensor | None = None, few_rows: FewRows | None = None
+        self, parts: Sequence[StoredRows], bias_O: Tensor | None = None, kernels: BlockKernels | None = None
     ) -> None:
         self._parts = parts
         self._bias_O = bias_O
-        self._few_rows = few_rows
+        self._kernels = kernels
         self._outputs = sum(len(part.stored_RB) for part in parts)
 
     def __call__(self, x_TI: Tensor) -> Tensor:
@@ -54,20 +56,21 @@ class StoredLinear:
             rows = len(part.stored_RB)
             bias_R = None if self._bias_O is None else self._bias_O.narrow(0, first, rows)
             out_TR = product_TO.narrow(1, first, rows)
-            if self._few_rows is not None and len(x_TI) <= MOST_ROWS and part.storage in FORMS:
-                self._few_rows(part.storage, x_TI, part.stored_RB, bias_R, out_TR)
+            kernels = self._kernels if part.storage in FORMS else None
+            if kernels is not None and len(x_TI) <= MOST_ROWS:
+                kernels.multiply_few(part.storage, x_TI, part.stored_RB, bias_R, out_TR)
             else:
-                _multiply_tiles(part, x_TI, bias_R, out_TR)
+                _multiply_tiles(part, x_TI, bias_R, out_TR, numbers_of if kernels is None else kernels.unpacked)
             first += rows
         return product_TO
 
 
-def _multiply_tiles(part: StoredRows, x_TI: Tensor, bias_R: Tensor | None, out_TR: Tensor) -> None:
+def _multiply_tiles(part: StoredRows, x_TI: Tensor, bias_R: Tensor | None, out_TR: Tensor, unpacked: Unpacked) -> None:
     first = 0
     for tile_RB in part.tiles:
         rows = len(tile_RB)
         bias = None if bias_R is None else bias_R.narrow(0, first, rows)
-        weight_RI = numbers_of(part.storage, tile_RB, x_TI.dtype)
+        weight_RI = unpacked(part.storage, tile_RB, x_TI.dtype)
         out_TR.narrow(1, first, rows).copy_(functional.linear(x_TI, weight_RI, bias))
         first += rows
 

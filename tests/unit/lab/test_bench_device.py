@@ -28,16 +28,28 @@ def test_a_cpu_is_as_exact_as_itself(tmp_path: Path) -> None:
     assert sum(" tokens/s, " in line for line in lines) == 2
 
 
-def test_products_that_are_wrong_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(
-        storage: str, x_TI: torch.Tensor, stored_RB: torch.Tensor, bias_R: torch.Tensor | None, out_TR: torch.Tensor
+class WrongKernels:
+    """Products of zeros, or of what is no number, and unpacking that is right."""
+
+    def multiply_few(
+        self,
+        storage: str,
+        x_TI: torch.Tensor,
+        stored_RB: torch.Tensor,
+        bias_R: torch.Tensor | None,
+        out_TR: torch.Tensor,
     ) -> None:
         out_TR.fill_(float("nan") if len(x_TI) == 1 else 0.0)
 
-    found = list(check_form(CPU, "Q4_K", wrong))
-    assert len(found) == 6, "few rows of both dtypes; many are not its business"
+    def unpacked(self, storage: str, stored_RB: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return numbers_of(storage, stored_RB, dtype)
+
+
+def test_products_that_are_wrong_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list(check_form(CPU, "Q4_K", WrongKernels()))
+    assert len(found) == 6, "few rows of both dtypes; many are right"
     assert found[0] == "Q4_K: a product of 1 rows in torch.float32 is off by nan"
-    monkeypatch.setattr(device, "few_rows_on", lambda place: wrong)
+    monkeypatch.setattr(device, "block_kernels_on", lambda place: WrongKernels())
     assert CliRunner().invoke(main, SMALL).exit_code == 1
 
 

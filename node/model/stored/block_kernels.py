@@ -1,9 +1,10 @@
-"""Products of few rows with stored rows by Triton, which unpacks blocks in registers, so that a byte is read once.
+"""Stored rows by Triton: products of few rows, which unpack blocks in registers, and unpacking into memory for many.
 
 Imported only where Triton is there and is to compute; with TRITON_INTERPRET=1 a CPU computes the same, slowly. The
-numbers are those of `node.model.stored.numbers`, rounded to the dtype of the rows like there.
+numbers are to the bit those of `node.model.stored.numbers`, rounded to the dtype of the rows like there.
 
-Shapes: T rows, I inputs, R rows of the matrix, B bytes of one; within the kernel K columns at a time, G groups of them.
+Shapes: T rows, I inputs, R rows of the matrix, B bytes of one; within a kernel K columns at a time, G groups of them, S
+numbers of a group.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from node.model.stored.block_numbers import block_numbers
 from node.model.stored.forms import FORMS
 
 INTERPRETED = (
@@ -29,7 +31,7 @@ _COLUMNS = 256  # at a time
 
 
 def multiply_few(storage: str, x_TI: Tensor, stored_RB: Tensor, bias_R: Tensor | None, out_TR: Tensor) -> None:
-    """Puts x_TI W_RIᵀ + b_R into `out_TR`: a `FewRows`."""
+    """Puts x_TI W_RIᵀ + b_R into `out_TR`, of few rows."""
     rows, columns = x_TI.shape
     assert rows <= _ROWS, "so many are not few"
     assert x_TI.stride(1) == stored_RB.stride(1) == out_TR.stride(1) == 1, "rows lie in one piece"
@@ -47,10 +49,33 @@ def multiply_few(storage: str, x_TI: Tensor, stored_RB: Tensor, bias_R: Tensor |
             x_TI.stride(0),
             stored_RB.stride(0),
             out_TR.stride(0),
+            ROWS=_ROWS,
             HAS_BIAS=bias_R is not None,
+            WIDENS=INTERPRETED,
             **constants(storage),
             enable_fp_fusion=False,  # so that a number is to the bit what it is anywhere else
         )
+
+
+def unpacked(storage: str, stored_RB: Tensor, dtype: torch.dtype) -> Tensor:
+    """The numbers [R, I] of stored rows."""
+    assert stored_RB.stride(1) == 1, "rows lie in one piece"
+    form, matrix_rows = FORMS[storage], len(stored_RB)
+    columns = stored_RB.shape[1] // form.nbytes * form.numbers
+    out_RI = torch.empty((matrix_rows, columns), dtype=dtype, device=stored_RB.device)
+    grid = (triton.cdiv(matrix_rows, _MATRIX_ROWS), triton.cdiv(columns, _COLUMNS))
+    with torch.cuda.device(stored_RB.device) if stored_RB.is_cuda else nullcontext():
+        _unpack[grid](
+            stored_RB,
+            _listed(storage, stored_RB.device),
+            out_RI,
+            matrix_rows,
+            columns,
+            stored_RB.stride(0),
+            **constants(storage),
+            enable_fp_fusion=False,
+        )
+    return out_RI
 
 
 @functools.cache
@@ -64,9 +89,7 @@ def constants(storage: str) -> dict[str, int | bool | str]:
     form = FORMS[storage]
     low, high = form.low, form.high or form.low
     return {
-        "ROWS": _ROWS,
         "MATRIX_ROWS": _MATRIX_ROWS,
-        "WIDENS": INTERPRETED,
         "NUMBERS": form.numbers,
         "NBYTES": form.nbytes,
         "GROUP": form.group_numbers,
@@ -87,73 +110,6 @@ def constants(storage: str) -> dict[str, int | bool | str]:
         "MINIMUM": form.minimum or 0,
         "PACKED": form.packed,
     }
-
-
-@triton.jit
-def _byte(at, mask):
-    return tl.load(at, mask=mask, other=0).to(tl.int32)
-
-
-@triton.jit
-def _signed_byte(at, mask):
-    byte = _byte(at, mask)
-    return byte - ((byte & 128) << 1)
-
-
-@triton.jit
-def _half(at, mask):
-    bits = _byte(at, mask) | (_byte(at + 1, mask) << 8)
-    return bits.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
-
-
-@triton.jit
-def _field(block, number, mask, OFFSET: tl.constexpr, BITS: tl.constexpr, RUN: tl.constexpr):
-    """The integer of a number of a block, as `forms.Fields` has it."""
-    numbers_of_run: tl.constexpr = RUN * 8 // BITS
-    byte = _byte(block + OFFSET + number // numbers_of_run * RUN + number % RUN, mask)
-    return (byte >> (number % numbers_of_run // RUN * BITS)) & ((1 << BITS) - 1)
-
-
-@triton.jit
-def _scales(
-    block,
-    group,
-    mask,
-    SCALES: tl.constexpr,
-    SCALE: tl.constexpr,
-    HAS_MINIMUM: tl.constexpr,
-    MINIMUM: tl.constexpr,
-    PACKED: tl.constexpr,
-):
-    """The scale and the minimum of a group of a block, as `forms.Scales` tells."""
-    if SCALES == "exponent":
-        stored = _byte(block + SCALE, mask)
-        bits = tl.where(stored < 2, (stored + 1) << 21, (stored - 1) << 23)
-        return bits.to(tl.float32, bitcast=True), tl.full(bits.shape, 0.0, tl.float32)
-    scale = _half(block + SCALE, mask)
-    minimum = tl.full(scale.shape, 0.0, tl.float32)
-    if HAS_MINIMUM:
-        minimum = _half(block + MINIMUM, mask)
-    if SCALES == "block":
-        minimum = -minimum
-    if SCALES == "nibbles":
-        packed = _byte(block + PACKED + group, mask)
-        scale *= (packed & 15).to(tl.float32)
-        minimum *= (packed >> 4).to(tl.float32)
-    if SCALES == "eight":
-        place = block + PACKED + group % 4
-        first, second, third = _byte(place, mask), _byte(place + 4, mask), _byte(place + 8, mask)
-        scale *= tl.where(group < 4, first & 63, (third & 15) | ((first >> 2) & 48)).to(tl.float32)
-        minimum *= tl.where(group < 4, second & 63, (third >> 4) | ((second >> 2) & 48)).to(tl.float32)
-    if SCALES == "bytes":
-        scale *= _signed_byte(block + PACKED + group, mask).to(tl.float32)
-    if SCALES == "sixteen":
-        low, high = _field(block, group, mask, PACKED, 4, 8), _field(block, group, mask, PACKED + 8, 2, 4)
-        scale *= ((low | (high << 4)) - 32).to(tl.float32)
-    if SCALES == "split":
-        low, high = _field(block, group, mask, PACKED + 2, 4, 1), _field(block, group, mask, PACKED, 2, 1)
-        scale *= ((low | (high << 4)) - 32).to(tl.float32)
-    return scale, minimum
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -196,35 +152,44 @@ def _multiply(
     """MATRIX_ROWS outputs of all rows."""
     row_T = tl.arange(0, ROWS)
     row_R = tl.program_id(0) * MATRIX_ROWS + tl.arange(0, MATRIX_ROWS)
-    group_G, number_S, column_K = tl.arange(0, GROUPS), tl.arange(0, GROUP), tl.arange(0, GROUPS * GROUP)
-    begin_R = stored + row_R.to(tl.int64) * stored_stride
+    column_K = tl.arange(0, GROUPS * GROUP)
     sum_TR = tl.full((ROWS, MATRIX_ROWS), 0.0, tl.float32)
     for first in range(0, columns, GROUPS * GROUP):
-        column_G = first + group_G * GROUP
-        block_RG = begin_R[:, None] + (column_G // NUMBERS * NBYTES)[None, :]
-        mask_RG = (row_R < matrix_rows)[:, None] & (column_G < columns)[None, :]
-        in_block_G = column_G % NUMBERS
-        group_RG = (in_block_G // GROUP)[None, :] + tl.full((MATRIX_ROWS, GROUPS), 0, tl.int32)
-        scale_RG, minimum_RG = _scales(block_RG, group_RG, mask_RG, SCALES, SCALE, HAS_MINIMUM, MINIMUM, PACKED)
-
-        block_RGS, mask_RGS = block_RG[:, :, None], mask_RG[:, :, None]
-        number_1GS = (in_block_G[:, None] + number_S[None, :])[None, :, :]
-        if SIGNED:
-            step_RGS = _signed_byte(block_RGS + LOW + number_1GS, mask_RGS)
-        else:
-            step_RGS = _field(block_RGS, number_1GS, mask_RGS, LOW, LOW_BITS, LOW_RUN)
-        if HAS_HIGH:
-            step_RGS |= _field(block_RGS, number_1GS, mask_RGS, HIGH, HIGH_BITS, HIGH_RUN) << LOW_BITS
-        steps_RGS = tl.load(listed + step_RGS) if LISTED else (step_RGS - ZERO).to(tl.float32)
-        number_RGS = scale_RG[:, :, None] * steps_RGS - minimum_RG[:, :, None]
-
+        number_RK = block_numbers(
+            stored,
+            stored_stride,
+            listed,
+            row_R,
+            matrix_rows,
+            first,
+            columns,
+            MATRIX_ROWS,
+            NUMBERS,
+            NBYTES,
+            GROUP,
+            GROUPS,
+            LOW,
+            LOW_BITS,
+            LOW_RUN,
+            HAS_HIGH,
+            HIGH,
+            HIGH_BITS,
+            HIGH_RUN,
+            ZERO,
+            SIGNED,
+            LISTED,
+            SCALES,
+            SCALE,
+            HAS_MINIMUM,
+            MINIMUM,
+            PACKED,
+        ).to(x.dtype.element_ty)
         column = first + column_K
         x_TK = tl.load(
             x + row_T[:, None] * x_stride + column[None, :],
             mask=(row_T < rows)[:, None] & (column < columns)[None, :],
             other=0.0,
         )
-        number_RK = tl.reshape(number_RGS, (MATRIX_ROWS, GROUPS * GROUP)).to(x_TK.dtype)
         if WIDENS:
             x_TK, number_RK = x_TK.to(tl.float32), number_RK.to(tl.float32)
         sum_TR = tl.dot(x_TK, tl.trans(number_RK), sum_TR, input_precision="ieee")
@@ -232,3 +197,70 @@ def _multiply(
         sum_TR += tl.load(bias + row_R, mask=row_R < matrix_rows, other=0.0).to(tl.float32)[None, :]
     mask_TR = (row_T < rows)[:, None] & (row_R < matrix_rows)[None, :]
     tl.store(out + row_T[:, None] * out_stride + row_R[None, :], sum_TR.to(out.dtype.element_ty), mask=mask_TR)
+
+
+@triton.jit(do_not_specialize=("matrix_rows", "columns", "stored_stride"))
+def _unpack(
+    stored,
+    listed,
+    out,
+    matrix_rows,
+    columns,
+    stored_stride,
+    MATRIX_ROWS: tl.constexpr,
+    NUMBERS: tl.constexpr,
+    NBYTES: tl.constexpr,
+    GROUP: tl.constexpr,
+    GROUPS: tl.constexpr,
+    LOW: tl.constexpr,
+    LOW_BITS: tl.constexpr,
+    LOW_RUN: tl.constexpr,
+    HAS_HIGH: tl.constexpr,
+    HIGH: tl.constexpr,
+    HIGH_BITS: tl.constexpr,
+    HIGH_RUN: tl.constexpr,
+    ZERO: tl.constexpr,
+    SIGNED: tl.constexpr,
+    LISTED: tl.constexpr,
+    SCALES: tl.constexpr,
+    SCALE: tl.constexpr,
+    HAS_MINIMUM: tl.constexpr,
+    MINIMUM: tl.constexpr,
+    PACKED: tl.constexpr,
+):
+    """Some rows and columns, each program its own."""
+    row_R = tl.program_id(0) * MATRIX_ROWS + tl.arange(0, MATRIX_ROWS)
+    first = tl.program_id(1) * (GROUPS * GROUP)
+    number_RK = block_numbers(
+        stored,
+        stored_stride,
+        listed,
+        row_R,
+        matrix_rows,
+        first,
+        columns,
+        MATRIX_ROWS,
+        NUMBERS,
+        NBYTES,
+        GROUP,
+        GROUPS,
+        LOW,
+        LOW_BITS,
+        LOW_RUN,
+        HAS_HIGH,
+        HIGH,
+        HIGH_BITS,
+        HIGH_RUN,
+        ZERO,
+        SIGNED,
+        LISTED,
+        SCALES,
+        SCALE,
+        HAS_MINIMUM,
+        MINIMUM,
+        PACKED,
+    )
+    column_K = first + tl.arange(0, GROUPS * GROUP)
+    place_RK = row_R.to(tl.int64)[:, None] * columns + column_K[None, :]
+    mask_RK = (row_R < matrix_rows)[:, None] & (column_K < columns)[None, :]
+    tl.store(out + place_RK, number_RK.to(out.dtype.element_ty), mask=mask_RK)
