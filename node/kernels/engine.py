@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from node.kernels.library import Library
-from node.kernels.structures import FORMATS, TILE, Operation, Segment, Step, Work
+from node.kernels.structures import FORMATS, TILE, Operation, Step, Work
 
 ALIGNMENT = 64
 
@@ -36,17 +36,6 @@ class Engine:
         """Runs the first `count` operations."""
         if self._calls.layerline_run(self._engine, operations, count, ctypes.byref(work), ctypes.byref(step)):
             raise MemoryError("no memory for a step")
-
-    def look_up(self, segment: Segment, columns: int, rows: NDArray[np.int32], out: NDArray[np.float32]) -> None:
-        """Puts those rows of a segment into `out` [rows, columns], as floats."""
-        assert out.flags.c_contiguous
-        assert out.shape == (len(rows), columns)
-        assert not len(rows) or (rows.min() >= 0 and rows.max() < segment.rows)
-        rows = np.ascontiguousarray(rows, np.int32)
-        if self._calls.layerline_look_up(
-            self._engine, ctypes.byref(segment), columns, rows.ctypes.data, len(rows), out.ctypes.data
-        ):
-            raise MemoryError("no memory for an embedding")
 
 
 def pack(

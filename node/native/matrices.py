@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from layerline.models.held import FLOATS, PANEL_ROWS, held_storage, matrix_bytes
 from layerline.models.read import StoredBlock
-from node.kernels.engine import Engine, aligned_bytes, pack
+from node.kernels.engine import aligned_bytes, pack
 from node.kernels.library import Library
 from node.kernels.structures import FORMATS, Matrix, Segment
 from node.slices.tensor_source import TensorSlice, TensorSource
@@ -60,11 +60,6 @@ class NativeMatrix:
     def nbytes(self) -> int:
         """Bytes of its panels."""
         return sum(part.memory.nbytes for part in self.parts)
-
-    def look_up(self, engine: Engine, ids_T: NDArray[np.int32], out_TI: NDArray[np.float32]) -> None:
-        """Puts the rows of these numbers into `out_TI`; only for a matrix of one part."""
-        (segment,) = self._segments
-        engine.look_up(segment, self.inputs, ids_T, out_TI)
 
 
 def load_matrix(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 
 import numpy as np
@@ -12,6 +13,7 @@ from layerline.models.held import matrix_bytes
 from layerline.models.storage import to_float32
 from node.kernels.engine import Engine, aligned_bytes, pack
 from node.kernels.library import kernels_here, library
+from node.kernels.structures import Operation, OperationKind, Rows, Step, Work
 from node.native.matrices import NativeMatrix, Panels
 from node.native.one_product import OneProduct
 
@@ -64,13 +66,21 @@ class KernelMatrix:
 
     def unpacked(self, instruction_set: str) -> NDArray[np.float32]:
         """All rows as floats."""
-        out = np.empty((self.outputs, self.inputs), np.float32)
-        self.matrix.look_up(engine(instruction_set), np.arange(self.outputs, dtype=np.int32), out)
-        return out
+        return unpacked(self.matrix, instruction_set)
 
     def product(self, rows_TI: NDArray[np.float32], digits: int, instruction_set: str) -> NDArray[np.float32]:
         """Rows times the matrix [rows, outputs]."""
         return OneProduct(rows_TI, self.matrix, engine(instruction_set), digits).multiply().copy()
+
+
+def unpacked(matrix: NativeMatrix, instruction_set: str) -> NDArray[np.float32]:
+    """All rows of a matrix of one part, as floats."""
+    out = np.full((matrix.outputs, matrix.inputs), np.nan, np.float32)
+    buffers = (Rows * 1)(Rows(data=out.ctypes.data, stride=matrix.inputs))
+    operation = Operation(kind=OperationKind.EMBED, target=0, matrix=ctypes.pointer(matrix.structure))
+    step = Step(rows=matrix.outputs, input=np.arange(matrix.outputs, dtype=np.int32).tobytes())
+    engine(instruction_set).run((Operation * 1)(operation), 1, Work(buffers=buffers), step)
+    return out
 
 
 @functools.cache

@@ -125,8 +125,6 @@ NOT_INLINED void one_row(const Matrix& matrix, const Segment& segment, const Row
 UNROLL(4)
         for (int v = 0; v < WIDTH; v++) sums[v] = splat_float(0.0f);
         for (int64_t b = 0; b < block_count; b++) {
-UNROLL(8)
-            for (int line = 0; line < FORMAT::WORDS; line++) ask_for(bytes + 64 * (b * FORMAT::WORDS + line));
             Block blocks[WIDTH];
             typename FORMAT::State states[WIDTH];
 UNROLL(4)
@@ -139,6 +137,10 @@ UNROLL(1)
 UNROLL(4)
             for (int i = 0; i < FORMAT::PERIOD; i++) {
                 const int c = turn * FORMAT::PERIOD + i;
+UNROLL(8)
+                for (int line = c * FORMAT::WORDS / FORMAT::CELLS; line < (c + 1) * FORMAT::WORDS / FORMAT::CELLS; line++) {
+                    ask_for(bytes + 64 * (b * FORMAT::WORDS + line));
+                }
                 const RowBlock<DIGITS>& own = row[b * FORMAT::CELLS + c];
 UNROLL(2)
                 for (int part = 0; part < FORMAT::PARTS; part++) {

@@ -18,7 +18,7 @@ from node.native.matrices import NativeMatrix
 from node.native.program import NativeLayer
 from node.native.weights import NativeWeights, Wanted, load_weights
 from tests.bench.models import MODELS
-from tests.fakes.kernel_matrices import SETS, engine
+from tests.fakes.kernel_matrices import SETS, unpacked
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import StoredModel
 
@@ -65,10 +65,7 @@ def test_the_plan_counts_what_is_held(stored: StoredModel, weights: str, ranks: 
 @pytest.mark.parametrize("weights", ["float32", *ROUNDED])
 def test_weights_are_rounded_as_gguf_rounds_them(stored: StoredModel, weights: str) -> None:
     exact, rounded = (loaded(stored, each)[0].layers[1].down for each in ("stored", weights))
-    ids = np.arange(exact.outputs, dtype=np.int32)
-    numbers, held = (np.empty((exact.outputs, exact.inputs), np.float32) for _ in range(2))
-    exact.look_up(engine(SETS[0]), ids, numbers)
-    rounded.look_up(engine(SETS[0]), ids, held)
+    numbers, held = (unpacked(matrix, SETS[0]) for matrix in (exact, rounded))
     kind = GGMLQuantizationType[ROUNDED.get(weights, "F32")]
     assert np.array_equal(held, dequantize(quantize(numbers, kind), kind))
 

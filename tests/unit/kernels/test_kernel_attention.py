@@ -16,6 +16,7 @@ from layerline.models.spec import AttentionSpec
 from node.kernels.library import library
 from node.kernels.structures import Operation, OperationKind, Rows, Step, Work
 from node.native.kv_pages import KvPages
+from node.native.steps import step_of
 from tests.fakes.kernel_matrices import SETS, engine
 
 PAGES, PAGE_TOKENS, LENGTH = 40, 16, 200
@@ -50,12 +51,12 @@ class Attention:
         """What the rows read [T, heads * value_dim]."""
         self.pages.states[0].form.sinks = None if sinks is None else sinks.ctypes.data
         out = np.zeros((len(qkv_TN), self.spec.output_numbers), np.float32)
-        placed = self.pages.spans(spans)
         buffers = [Rows(data=each.ctypes.data, stride=each.shape[1]) for each in (qkv_TN, out)]
-        work = Work(buffers=(Rows * 2)(*buffers), layers=self.pages.states, digits=3)
-        operations = (Operation * 1)(Operation(kind=OperationKind.ATTEND, source=0, target=1, index=0))
-        step = Step(rows=len(qkv_TN), span_count=placed.count, spans=placed.structures)
-        self._engine.run(operations, 1, work, step)
+        work = Work(buffers=(Rows * 2)(*buffers), layers=self.pages.states, page_tiles=self.pages.page_tiles, digits=3)
+        operations = (Operation * 2)(
+            Operation(kind=OperationKind.PLACE), Operation(kind=OperationKind.ATTEND, source=0, target=1, index=0)
+        )
+        self._engine.run(operations, 2, work, step_of(b"", spans, (), PAGE_TOKENS))
         return out
 
     def in_chunks(self, qkv_TN: NDArray[np.float32], sizes: Sequence[int], **options: Any) -> Any:
@@ -168,4 +169,5 @@ def test_pages_that_no_window_reaches_back_to_may_be_left_out(instruction_set: s
 
 def test_structures_have_the_sizes_of_the_library() -> None:
     assert ctypes.sizeof(Operation) == 56
-    assert ctypes.sizeof(Work) == 40
+    assert ctypes.sizeof(Work) == 64
+    assert ctypes.sizeof(Step) == 56
