@@ -12,8 +12,8 @@ from layerline.option import Listed, OneOf, WholeNumber, option, read_options, w
 DTYPES = ("bfloat16", "float32")  # of activations
 WEIGHTS = ("stored", "bfloat16", "float32", "int8", "int4")  # the forms that weights are held in
 PRECISIONS = ("fast", "standard", "full")  # of products by the kernels: rows as integers of 8, 16 or 24 bits
-KV_DTYPES = ("bfloat16", "float32", "int8")
-DTYPE_BYTES = {"bfloat16": 2, "float32": 4, "int32": 4}
+KV_DTYPES = ("float16", "bfloat16", "float32", "int8")
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4}
 MAX_LAYERS = 1024
 MAX_PAGES = 1 << 24
 MAX_DEVICES = 64  # of a stage
@@ -140,8 +140,9 @@ class PlanRequest:
     kv_dtype: str = option(
         "",
         OneOf(KV_DTYPES),
-        "What keys and values are held in; int8 takes half the memory of bfloat16. [default: as it is where the model "
-        "is in service, else float32 in full precision, bfloat16 in less]",
+        "What keys and values are held in; int8 takes half the memory of the 16-bit ones. [default: as it is where the "
+        "model is in service, else as --dtype where torch computes; by kernels float32 in full precision, float16 in "
+        "less]",
     )
     context_tokens: int = option(
         0,
@@ -167,7 +168,7 @@ class PlanRequest:
         """
         if kernels:
             precision = self.asked_precision or "standard"
-            kv_dtype = self.kv_dtype or ("float32" if precision == "full" else "bfloat16")
+            kv_dtype = self.kv_dtype or ("float32" if precision == "full" else "float16")
             dtype, weights = self.dtype or "float32", self.weights or "stored"
             return replace(self, dtype=dtype, weights=weights, kv_dtype=kv_dtype, precision=precision)
         exact = "float32" if self.precision == "full" else DTYPES[0]

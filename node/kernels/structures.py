@@ -12,7 +12,7 @@ FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"),
 )  # in the order of their numbers
-KV_STORAGES = {"float32": 0, "bfloat16": 1, "int8": 2}
+KV_STORAGES = {"float32": 0, "bfloat16": 1, "int8": 2, "float16": 3}
 TILE = 16  # positions whose keys and values lie together; also the rows of a panel
 
 

@@ -125,7 +125,7 @@ int main() {
     compare_products(one, other);
     std::vector<float> rows(150 * 10 * 64);
     for (float& own : rows) own = number();
-    for (int storage = 0; storage < 3; storage++) {
+    for (int storage = 0; storage < 4; storage++) {
         compare("attention", storage, 0, attended(one, storage, rows, 150), attended(other, storage, rows, 150));
     }
     std::vector<float> in(1000), up(1000), normed[2], gated[2];

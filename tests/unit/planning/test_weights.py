@@ -33,14 +33,14 @@ def held(made: Plan) -> tuple[str, str, str, str]:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ({}, ("stored", "standard", "float32", "bfloat16")),
+        ({}, ("stored", "standard", "float32", "float16")),
         ({"dtype": "float32"}, ("stored", "full", "float32", "float32")),
-        ({"dtype": "bfloat16"}, ("stored", "standard", "bfloat16", "bfloat16")),
-        ({"precision": "fast"}, ("stored", "fast", "float32", "bfloat16")),
-        ({"dtype": "float32", "precision": "fast"}, ("stored", "fast", "float32", "bfloat16")),
+        ({"dtype": "bfloat16"}, ("stored", "standard", "bfloat16", "float16")),
+        ({"precision": "fast"}, ("stored", "fast", "float32", "float16")),
+        ({"dtype": "float32", "precision": "fast"}, ("stored", "fast", "float32", "float16")),
         ({"precision": "full"}, ("stored", "full", "float32", "float32")),
         ({"weights": "int4", "kv_dtype": "int8"}, ("int4", "standard", "float32", "int8")),
-        ({"weights": "bfloat16"}, ("bfloat16", "standard", "float32", "bfloat16")),
+        ({"weights": "bfloat16"}, ("bfloat16", "standard", "float32", "float16")),
     ],
 )
 def test_where_every_node_has_kernels(asked: dict[str, Any], expected: tuple[str, ...]) -> None:
