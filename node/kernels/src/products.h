@@ -104,6 +104,7 @@ inline void multiply_group(int rows, const CachedCell<PARTS, MINIMA>* cells, int
 }
 
 // Rows of a step are multiplied so many at a time, so that their sums with a tile of panels stay in the cache.
+constexpr int FEW_ROWS = 16, FEW_CELLS = 8;  // so few rows are multiplied with cells that are still in the first cache
 constexpr int MOST_SUMS = 480;  // a multiple of every size of a group
 
 // What several rows need to know of a format besides the kind of its cells.
@@ -119,13 +120,14 @@ void several_rows(const Unpacked<PARTS, MINIMA>& format, const Matrix& matrix, c
                   const RowBlock<DIGITS>* prepared, int64_t rows, int64_t first_panel, int64_t end_panel, Rows out, bool adds,
                   uint8_t* scratch) {
     typedef CachedCell<PARTS, MINIMA> Cells;
-    const int chunk_blocks = CHUNK_CELLS / format.cells;
+    const bool few = rows <= FEW_ROWS;
+    const int chunk_blocks = (few ? FEW_CELLS : CHUNK_CELLS) / format.cells, tile_panels = few ? 1 : TILE_PANELS;
     const int64_t row_blocks = matrix.inputs / BLOCK, blocks = row_blocks / format.cells;
     Cells* cells = reinterpret_cast<Cells*>(scratch);
     float* sums = reinterpret_cast<float*>(scratch + TILE_PANELS * CHUNK_CELLS * sizeof(Cells));
     constexpr int64_t STRIDE = TILE_PANELS * PANEL_ROWS;
-    for (int64_t tile = first_panel; tile < end_panel; tile += TILE_PANELS) {
-        const int panels = static_cast<int>(end_panel - tile < TILE_PANELS ? end_panel - tile : TILE_PANELS);
+    for (int64_t tile = first_panel; tile < end_panel; tile += tile_panels) {
+        const int panels = static_cast<int>(end_panel - tile < tile_panels ? end_panel - tile : tile_panels);
         for (int64_t first_row = 0; first_row < rows; first_row += MOST_SUMS) {
             const int64_t own_rows = rows - first_row < MOST_SUMS ? rows - first_row : MOST_SUMS;
             std::memset(sums, 0, sizeof(float) * own_rows * STRIDE);
