@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard
 from layerline.models.digest import model_digest
@@ -25,6 +27,7 @@ from layerline.models.unreadable import open_model_file
 
 READ_BYTES = 4 << 20
 HASH_THREADS = 4
+KEPT_SHARE = 0.5  # of free memory; a model that takes no more stays in the cache, since it is loaded next
 
 Progress = Callable[[int, int], None]
 
@@ -69,9 +72,11 @@ def _versions(files: Mapping[str, Path]) -> dict[str, _Version]:
 def _hashed(entries: tuple[TensorEntry, ...], files: Mapping[str, Path], progress: Progress) -> tuple[TensorEntry, ...]:
     """The same entries with the hash of every stored tensor, each of which is read once."""
     stored = stored_tensors(entries)
-    meter = _Meter(sum(tensor.nbytes for tensor in stored), progress)
+    total_bytes = sum(tensor.nbytes for tensor in stored)
+    meter = _Meter(total_bytes, progress)
+    keep = total_bytes <= KEPT_SHARE * psutil.virtual_memory().available
     with ThreadPoolExecutor(min(HASH_THREADS, os.cpu_count() or 1), "hash") as pool:
-        work = [pool.submit(_hash, tensor, files[tensor.file], meter) for tensor in stored]
+        work = [pool.submit(_hash, tensor, files[tensor.file], meter, keep=keep) for tensor in stored]
         try:
             hashes = [future.result() for future in work]
         finally:
@@ -101,10 +106,11 @@ class _Meter:
             self._progress(self._done_bytes, self._total_bytes)
 
 
-def _hash(tensor: StoredTensor, path: Path, meter: _Meter) -> str:
-    """SHA-256 of a tensor's bytes, read in blocks that do not stay in the system's cache.
+def _hash(tensor: StoredTensor, path: Path, meter: _Meter, *, keep: bool) -> str:
+    """SHA-256 of a tensor's bytes.
 
-    A model may be larger than memory; leaving it all in the cache would push everything else out.
+    What was read stays in the system's cache only if it is to be kept: a model may be larger than memory, and would
+    push everything else out.
     """
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(min(READ_BYTES, tensor.nbytes)))
@@ -118,6 +124,6 @@ def _hash(tensor: StoredTensor, path: Path, meter: _Meter) -> str:
             digest.update(buffer[:count])
             left_bytes -= count
             meter.add(count)
-        if hasattr(os, "posix_fadvise"):
+        if not keep and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fileno(), tensor.offset, tensor.nbytes, os.POSIX_FADV_DONTNEED)
     return digest.hexdigest()

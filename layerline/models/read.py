@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard
+from layerline.models.part_names import GgufPart, part_paths
 from layerline.models.storage import columns_of_blocks, columns_to_float32, stored_bytes, to_float32
 from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
 from layerline.models.unreadable import open_model_file, unreadable
@@ -166,7 +167,10 @@ class TensorReader:
         return blocks
 
     def _file_path(self, file: str) -> Path:
-        return self._path / file if self._card.container == "safetensors" else self._path
+        if self._card.container == "safetensors":
+            return self._path / file
+        part, paths = GgufPart.of(file), part_paths(self._path)
+        return paths[part.number - 1] if part and part.count == len(paths) else self._path
 
     def _check_unchanged(self, tensor: StoredTensor, digest: hashlib._Hash | None) -> None:
         """By the hash of all its bytes, or else by the time at which its file was last written to."""

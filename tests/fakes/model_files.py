@@ -185,14 +185,15 @@ def write_gguf(
     storage: str = "F32",
     metadata: Mapping[str, object | None] | None = None,
     tensors: Mapping[str, NDArray[np.float32] | None] | None = None,
+    part_tensors: int = 0,
 ) -> Path:
     """Writes the model to `path`, matrices in `storage`.
 
-    `metadata` and `tensors` (by stored name) replace or add; a None takes away. Quantised storage needs rows
-    of whole blocks.
+    With `part_tensors` in parts of at most so many, of which the first is returned. `metadata` and `tensors` (by stored
+    name) replace or add; a None takes away. Quantised storage needs rows of whole blocks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = gguf.GGUFWriter(path, model.family)
+    writer = gguf.GGUFWriter(path, model.family, split_max_tensors=part_tensors)
     for key, value in {**model.metadata(), **tokenizer_metadata(), **(metadata or {})}.items():
         if value is not None:
             _add(writer, key, value)
@@ -206,7 +207,7 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return next(iter(sorted(path.parent.glob(f"{path.stem}-00001-of-*.gguf")))) if part_tensors else path
 
 
 def tokenizer_metadata() -> dict[str, object]:
