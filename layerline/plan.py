@@ -21,6 +21,11 @@ MAX_PROPORTION = 1_000_000
 MAX_CONTEXT_TOKENS = 1 << 24
 
 
+def form_in_words(weights: str) -> str:
+    """What weights are held in, as a phrase."""
+    return "as stored" if weights == "stored" else f"in {weights}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageSpec:
     """All that decides what a worker loads; two equal specs are the same stage, so one can be adopted."""

@@ -10,6 +10,7 @@ from coordinator.planning.footprint import MIDDLE
 from coordinator.planning.words.reasons import left_out_sentence
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import NodeFacts
+from layerline.plan import form_in_words
 from layerline.units import format_bytes
 
 REMEDY = (
@@ -94,8 +95,9 @@ def _more_workspace_bytes(candidates: Candidates, nodes: Sequence[NodeFacts]) ->
 def _parts(misfit: Misfit) -> str:
     footprint, pages = misfit.problem.footprint, misfit.sequence_pages
     layers, sizes = footprint.layers, footprint.sizes
+    form = form_in_words(sizes.weights or sizes.dtype)
     return (
-        f"Its weights take {format_bytes(footprint.weights_bytes(layers))} in {sizes.dtype},"
+        f"Its weights take {format_bytes(footprint.weights_bytes(layers))} {form},"
         f" its KV pages {format_bytes(footprint.kv_bytes(layers, pages))} in {sizes.kv_dtype}; a node needs at least"
         f" {format_bytes(footprint.least_bytes(pages))} to hold one of its {len(layers)} layers."
     )
