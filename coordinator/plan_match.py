@@ -28,8 +28,8 @@ def other_model(plan: Plan) -> RequestError:
     """The refusal of whoever asks for something else."""
     stages = ", ".join(map(_stage_text, plan.stages))
     return RequestError(
-        f"This coordinator serves {plan.model} in {plan.dtype}, weights {form_in_words(plan.weights)}{_precision(plan)},"
-        f" keys and values in {plan.kv_dtype}, with a context of {plan.context_tokens} ({stages}).",
+        f"This coordinator serves {plan.model} in {plan.dtype}, weights {form_in_words(plan.weights)}"
+        f"{_precision(plan)}, keys and values in {plan.kv_dtype}, with a context of {plan.context_tokens} ({stages}).",
         remedy="Ask for that, or start another coordinator on other nodes.",
     )
 
