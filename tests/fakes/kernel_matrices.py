@@ -60,9 +60,7 @@ class KernelMatrix:
         stored = stored_rows(storage, outputs, inputs, seed)
         self.outputs, self.inputs = outputs, inputs
         self.numbers = to_float32(storage, stored.reshape(-1), (outputs, inputs))
-        memory = aligned_bytes(matrix_bytes(storage, outputs, inputs))
-        pack(library(), storage, stored, inputs, 0, memory)
-        self.matrix = NativeMatrix([Panels(storage=storage, rows=outputs, columns=inputs, memory=memory)])
+        self.matrix = packed(storage, stored, inputs)
 
     def unpacked(self, instruction_set: str) -> NDArray[np.float32]:
         """All rows as floats."""
@@ -71,6 +69,13 @@ class KernelMatrix:
     def product(self, rows_TI: NDArray[np.float32], digits: int, instruction_set: str) -> NDArray[np.float32]:
         """Rows times the matrix [rows, outputs]."""
         return OneProduct(rows_TI, self.matrix, engine(instruction_set), digits).multiply().copy()
+
+
+def packed(storage: str, stored: NDArray[np.uint8], inputs: int) -> NativeMatrix:
+    """Stored rows [rows, bytes] in panels."""
+    memory = aligned_bytes(matrix_bytes(storage, len(stored), inputs))
+    pack(library(), storage, stored, inputs, 0, memory)
+    return NativeMatrix([Panels(storage=storage, rows=len(stored), columns=inputs, memory=memory)])
 
 
 def unpacked(matrix: NativeMatrix, instruction_set: str) -> NDArray[np.float32]:
