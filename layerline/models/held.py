@@ -6,6 +6,8 @@ filled up. Knows the sizes of blocks by itself, since the `gguf` library takes l
 
 from __future__ import annotations
 
+from layerline.models.grouped import CELL_COLUMNS, GroupedForm, grouped_form
+
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a number; they have no blocks
 INTEGERS = {
     "Q4_0": (32, 18),
@@ -38,9 +40,18 @@ def block_numbers(storage: str) -> int:
     return 1 if storage in FLOATS else INTEGERS[storage][0]
 
 
-def held_storage(storage: str, weights: str, columns: range) -> str:
-    """In which storage these columns of a matrix are held."""
+def is_multiplied(storage: str) -> bool:
+    """Whether kernels multiply a matrix in that storage, at least one that is whole."""
+    form = grouped_form(storage)
+    return storage in FLOATS or storage in INTEGERS or (form is not None and form.group % CELL_COLUMNS == 0)
+
+
+def held_storage(storage: str, weights: str, columns: range, all_columns: int) -> str:
+    """In which storage these of all columns of a matrix are held."""
     wanted = storage if weights == "stored" else CONVERTED[weights]
+    form = grouped_form(wanted)
+    if form is not None:
+        return wanted if is_multiplied(wanted) and _on_groups(form, columns, all_columns) else WITHOUT_LOSS
     if wanted in FLOATS or (wanted in INTEGERS and _on_blocks(wanted, columns, own=wanted == storage)):
         return wanted
     return WITHOUT_LOSS
@@ -50,6 +61,9 @@ def panel_bytes(storage: str, columns: int) -> int:
     """Bytes of a panel of that many columns."""
     if storage in FLOATS:
         return PANEL_ROWS * -(-columns // CHAIN_COLUMNS) * CHAIN_COLUMNS * FLOATS[storage]
+    if (form := grouped_form(storage)) is not None:
+        held = columns if form.has_zeros else -(-columns // CHAIN_COLUMNS) * CHAIN_COLUMNS
+        return PANEL_ROWS * (form.code_bytes(held) + form.groups(columns) * form.group_bytes)
     numbers, size = INTEGERS[storage]
     return PANEL_ROWS * (columns // numbers) * size
 
@@ -63,3 +77,10 @@ def _on_blocks(storage: str, columns: range, *, own: bool) -> bool:
     """Whether the columns are whole blocks: of those that are stored, or of new ones."""
     numbers = block_numbers(storage)
     return len(columns) % numbers == 0 and (not own or columns.start % numbers == 0)
+
+
+def _on_groups(form: GroupedForm, columns: range, all_columns: int) -> bool:
+    """Whether the columns begin with a group and are whole cells; all of them, if they lie in another order."""
+    if form.ordered and columns != range(all_columns):
+        return False
+    return columns.start % (form.group or form.cell) == 0 and len(columns) % form.cell == 0

@@ -36,12 +36,17 @@ class StoredBlock:
     storage: str
     stored: NDArray[np.uint8]  # [rows, bytes]
     columns: range | None  # those of the blocks' numbers that were asked for; None: a vector, with a number a row
+    order: NDArray[np.int32] | None = None  # which column of the matrix each column here is; None: they are in order
 
     def to_float32(self) -> NDArray[np.float32]:
         """The numbers [rows, columns], or [rows] of a vector: without loss, fresh, writable and C-contiguous."""
         if self.columns is None:
             return to_float32(self.storage, self.stored.reshape(-1), (len(self.stored),))
-        return columns_to_float32(self.storage, self.stored, self.columns)
+        if self.order is None:
+            return columns_to_float32(self.storage, self.stored, self.columns)
+        numbers = np.empty((len(self.stored), len(self.order)), np.float32)
+        numbers[:, self.order] = columns_to_float32(self.storage, self.stored, range(len(self.order)))
+        return np.ascontiguousarray(numbers[:, self.columns.start : self.columns.stop])
 
 
 class TensorReader:

@@ -224,7 +224,7 @@ def _size(
             held_bytes += len(sides[0]) * VECTOR_BYTES
             continue
         rows, columns = sides
-        storage = held_storage(tensor.storage, weights, columns)
+        storage = held_storage(tensor.storage, weights, columns, tensor.lengths[1])
         held_bytes += matrix_bytes(storage, len(rows), len(columns))
         if weights == "stored" and storage != tensor.storage:
             converted.add(tensor.storage)

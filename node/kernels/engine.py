@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from node.kernels.library import Library
-from node.kernels.structures import FORMATS, TILE, Operation, Step, Work
+from node.kernels.structures import TILE, Operation, Step, Work, format_number
 
 ALIGNMENT = 64
 
@@ -44,7 +44,7 @@ def pack(
     """Puts stored rows [rows, bytes] into the panels of a matrix, the first as its row `first_row`."""
     assert stored.ndim == 2
     assert stored.strides[1] == 1
-    number = FORMATS.index(storage)
+    number = format_number(storage)
     assert stored.shape[1] == library.calls.layerline_row_bytes(number, columns), "whole blocks of a row"
     rows, last_panel = len(stored), (first_row + len(stored) - 1) // TILE
     assert (last_panel + 1) * library.panel_bytes(storage, columns) <= panels.nbytes, "rows beyond the matrix"

@@ -6,14 +6,27 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 from enum import IntEnum
 
-VERSION = 3  # of all that is said here; the library must have the same
+from layerline.models.grouped import CELL_COLUMNS, grouped_form
+
+VERSION = 4  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"),
 )  # in the order of their numbers
+GROUPED_FORMATS = ("F8_E4M3", "F8_E5M2", "INT4", "INT8")  # those after them, of which the number says the groups too
+SCALES = ("F16", "BF16", "F32")
 KV_STORAGES = {"float32": 0, "bfloat16": 1, "int8": 2, "float16": 3}
 TILE = 16  # positions whose keys and values lie together; also the rows of a panel
+
+
+def format_number(storage: str) -> int:
+    """What the kernels call a storage."""
+    form = grouped_form(storage)
+    if form is None:
+        return FORMATS.index(storage)
+    number = len(FORMATS) + GROUPED_FORMATS.index(form.codes)
+    return number | SCALES.index(form.scale) << 8 | form.group // CELL_COLUMNS << 12
 
 
 class OperationKind(IntEnum):
@@ -34,9 +47,15 @@ class OperationKind(IntEnum):
 
 
 class Segment(ctypes.Structure):
-    """Rows of a matrix in one format, in panels."""
+    """Rows of a matrix in one format, in panels; `order` tells which input each column belongs to, null: its own."""
 
-    _fields_ = (("panels", c_void_p), ("format", c_int32), ("rows", c_int32), ("first_output", c_int64))
+    _fields_ = (
+        ("panels", c_void_p),
+        ("format", c_int32),
+        ("rows", c_int32),
+        ("first_output", c_int64),
+        ("order", c_void_p),
+    )
 
 
 class Matrix(ctypes.Structure):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from gguf import GGMLQuantizationType
@@ -18,36 +18,42 @@ from layerline.models.held import FLOATS, PANEL_ROWS, held_storage, matrix_bytes
 from layerline.models.read import StoredBlock
 from node.kernels.engine import aligned_bytes, pack
 from node.kernels.library import Library
-from node.kernels.structures import FORMATS, Matrix, Segment
+from node.kernels.structures import Matrix, Segment, format_number
 from node.slices.tensor_source import TensorSlice, TensorSource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panels:
-    """Rows of a matrix in one storage, 16 side by side."""
+    """Rows of a matrix in one storage, 16 side by side; `order_I` tells which input each column belongs to."""
 
     storage: str
     rows: int
     columns: int
     memory: NDArray[np.uint8]
+    order_I: NDArray[np.int32] | None = None
 
     def segment(self, first_output: int) -> Segment:
         """These rows as some of a matrix."""
-        number = FORMATS.index(self.storage)
-        return Segment(panels=self.memory.ctypes.data, format=number, rows=self.rows, first_output=first_output)
+        return Segment(
+            panels=self.memory.ctypes.data,
+            format=format_number(self.storage),
+            rows=self.rows,
+            first_output=first_output,
+            order=None if self.order_I is None else self.order_I.ctypes.data,
+        )
 
 
 class NativeMatrix:
     """Panels one below the other, and perhaps a bias; `structure` points into what is held here."""
 
     def __init__(self, parts: Sequence[Panels], bias_O: NDArray[np.float32] | None = None) -> None:
-        self.parts = tuple(parts)
+        self.parts = _with_shared_orders(parts)
         self.inputs = parts[0].columns
         self.outputs = sum(part.rows for part in parts)
         self.bias_O = bias_O
         firsts = np.cumsum([0, *(part.rows for part in parts)])
         self._segments = (Segment * len(parts))(
-            *(part.segment(int(first)) for part, first in zip(parts, firsts[:-1], strict=True))
+            *(part.segment(int(first)) for part, first in zip(self.parts, firsts[:-1], strict=True))
         )
         self.structure = Matrix(
             segments=ctypes.cast(self._segments, ctypes.POINTER(Segment)),
@@ -58,7 +64,7 @@ class NativeMatrix:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its panels."""
+        """Bytes of its panels; orders are small beside them."""
         return sum(part.memory.nbytes for part in self.parts)
 
 
@@ -85,14 +91,32 @@ def load_vector(source: TensorSource, slices: Sequence[TensorSlice]) -> NDArray[
 def _panels(library: Library, source: TensorSource, wanted: TensorSlice, weights: str) -> Panels:
     assert wanted.columns is not None, "a vector has no panels"
     rows, columns = wanted.shape
-    storage = held_storage(source.storage(wanted), weights, wanted.columns.part)
-    memory = aligned_bytes(matrix_bytes(storage, rows, columns))
+    storage = held_storage(source.storage(wanted), weights, wanted.columns.part, wanted.columns.length)
+    memory, order_I = aligned_bytes(matrix_bytes(storage, rows, columns)), None
     for block in source.blocks(wanted):
+        if block.storage == storage:
+            order_I = block.order
         stored = _in_storage(block, storage)
         pack(library, storage, stored, columns, block.first_row, memory)
         source.count(len(stored) * library.panel_bytes(storage, columns) // PANEL_ROWS)
     source.count(memory.nbytes - rows * library.panel_bytes(storage, columns) // PANEL_ROWS)
-    return Panels(storage=storage, rows=rows, columns=columns, memory=memory)
+    return Panels(storage=storage, rows=rows, columns=columns, memory=memory, order_I=order_I)
+
+
+def _with_shared_orders(parts: Sequence[Panels]) -> tuple[Panels, ...]:
+    """The same parts, those with equal orders having one: rows are prepared once for neighbours with one order."""
+    orders: list[NDArray[np.int32]] = []
+    shared = []
+    for part in parts:
+        order_I = part.order_I
+        if order_I is not None:
+            known = next((each for each in orders if np.array_equal(each, order_I)), None)
+            if known is None:
+                orders.append(order_I)
+            else:
+                part = replace(part, order_I=known)
+        shared.append(part)
+    return tuple(shared)
 
 
 def _in_storage(block: StoredBlock, storage: str) -> NDArray[np.uint8]:

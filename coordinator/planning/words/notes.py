@@ -10,7 +10,8 @@ from coordinator.planning.split import Split
 from coordinator.planning.stages import pages_of, tightest_of
 from coordinator.planning.words.reasons import left_out_sentence
 from coordinator.planning.words.speeds import speed_notes
-from layerline.models.held import INTEGERS
+from layerline.models.grouped import storage_words
+from layerline.models.held import is_multiplied
 from layerline.models.model_parts import unevenness
 from layerline.units import format_bytes, format_seconds
 
@@ -49,8 +50,8 @@ def _converted_notes(decision: Decision) -> list[str]:
     )
     if not converted:
         return []
-    names = ", ".join(sorted(converted))
-    known = converted <= INTEGERS.keys()
+    names = ", ".join(sorted(map(storage_words, converted)))
+    known = all(map(is_multiplied, converted))
     why = "as ranks divide their blocks" if known else "as the kernels do not multiply them as they are"
     return [f"Matrices stored as {names} are held in float32, {why}."]
 

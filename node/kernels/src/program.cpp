@@ -142,7 +142,13 @@ void Engine::embed(const Operation& operation, Rows out, const Step& step) {
         float* place = row_of(out, row).data;
         const int64_t own = static_cast<int64_t>(ids[row]) - operation.index;
         if (own < 0 || own >= segment.rows) return void(std::memset(place, 0, sizeof(float) * columns));
-        kernels_.unpack_row(segment.format, segment.panels + own / 16 * bytes, columns, static_cast<int>(own % 16), place);
+        const uint8_t* panel = segment.panels + own / 16 * bytes;
+        const int place_in_panel = static_cast<int>(own % 16);
+        if (!segment.order) return kernels_.unpack_row(segment.format, panel, columns, place_in_panel, place);
+        static thread_local std::vector<float> numbers;
+        numbers.resize(columns);
+        kernels_.unpack_row(segment.format, panel, columns, place_in_panel, numbers.data());
+        for (int64_t i = 0; i < columns; i++) place[segment.order[i]] = numbers[i];
     });
 }
 
@@ -170,29 +176,39 @@ void Engine::pick(const Operation& operation, Rows in, Rows out, const Step& ste
     });
 }
 
-void Engine::prepare(bool floats, const Work& work, Rows in, int64_t rows, int64_t columns) {
+void Engine::prepare(bool floats, const Work& work, Rows in, const int32_t* order, int64_t rows, int64_t columns) {
     uint8_t* place = floats ? work.prepared_floats : work.prepared;
     const int64_t most = kernels_.group_rows(floats, work.digits, rows), groups = (rows + most - 1) / most;
     share(groups, [&](int64_t group, uint8_t*) {
         const int64_t end = (group + 1) * most < rows ? (group + 1) * most : rows;
         for (int64_t row = group * most, size = 0; row < end; row += size) {
             size = kernels_.group_rows(floats, work.digits, end - row);
-            kernels_.prepare(floats, work.digits, in, row, size, columns, place);
+            kernels_.prepare(floats, work.digits, in, order, row, size, columns, place);
         }
     });
 }
 
+// Segments whose columns have another order than those before need rows that are prepared anew.
 void Engine::product(const Operation& operation, const Work& work, int64_t rows) {
+    const Segment* segments = operation.matrix->segments;
+    for (int first = 0, end = 0; first < operation.matrix->segment_count; first = end) {
+        while (end < operation.matrix->segment_count && segments[end].order == segments[first].order) end++;
+        product(operation, work, rows, first, end);
+    }
+}
+
+// The product with neighbouring segments whose columns have the same order.
+void Engine::product(const Operation& operation, const Work& work, int64_t rows, int first_segment, int end_segment) {
     const Matrix& matrix = *operation.matrix;
     const Rows in = work.buffers[operation.in], out = work.buffers[operation.out];
     bool wanted[2] = {false, false};
     int64_t panels = 0;
-    for (int i = 0; i < matrix.segment_count; i++) {
+    for (int i = first_segment; i < end_segment; i++) {
         wanted[is_float(matrix.segments[i].format)] = true;
         panels += (matrix.segments[i].rows + 15) / 16;
     }
     for (int floats = 0; floats < 2; floats++) {
-        if (wanted[floats]) prepare(floats != 0, work, in, rows, matrix.inputs);
+        if (wanted[floats]) prepare(floats != 0, work, in, matrix.segments[first_segment].order, rows, matrix.inputs);
     }
     int64_t most = (panels + pool_.threads() * TASKS_A_THREAD - 1) / (pool_.threads() * TASKS_A_THREAD);
     if (pool_.threads() == 1) most = panels;
@@ -203,7 +219,7 @@ void Engine::product(const Operation& operation, const Work& work, int64_t rows)
     };
     static thread_local std::vector<Task> tasks;
     tasks.clear();
-    for (int i = 0; i < matrix.segment_count; i++) {
+    for (int i = first_segment; i < end_segment; i++) {
         const Segment& segment = matrix.segments[i];
         const int64_t own = (segment.rows + 15) / 16;
         for (int64_t first = 0; first < own; first += most) tasks.push_back({&segment, first, first + most < own ? first + most : own});

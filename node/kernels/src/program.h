@@ -21,7 +21,8 @@ class Engine {
     void take(const Operation& operation, Rows out, const Step& step);
     void pick(const Operation& operation, Rows in, Rows out, const Step& step);
     void product(const Operation& operation, const Work& work, int64_t rows);
-    void prepare(bool floats, const Work& work, Rows in, int64_t rows, int64_t columns);
+    void product(const Operation& operation, const Work& work, int64_t rows, int first_segment, int end_segment);
+    void prepare(bool floats, const Work& work, Rows in, const int32_t* order, int64_t rows, int64_t columns);
     void attend(const Operation& operation, const Work& work, const Step& step);
     template <typename Task> void share(int64_t tasks, Task task);
     template <typename Change> void each_row(int64_t rows, Change change);

@@ -72,14 +72,14 @@ def test_weights_are_rounded_as_gguf_rounds_them(stored: StoredModel, weights: s
 
 @pytest.mark.parametrize("storage", FORMATS)
 def test_a_stored_form_is_held_as_it_is_where_columns_are_whole_blocks(storage: str) -> None:
-    assert held_storage(storage, "stored", range(256, 768)) == storage
-    ragged = held_storage(storage, "stored", range(8, 264))
+    assert held_storage(storage, "stored", range(256, 768), 1024) == storage
+    ragged = held_storage(storage, "stored", range(8, 264), 1024)
     assert ragged == (storage if storage in ("F32", "F16", "BF16") else "F32")
 
 
 @pytest.mark.parametrize("storage", ["IQ2_XXS", "IQ1_S", "TQ1_0"])
 def test_what_the_kernels_do_not_multiply_loses_nothing(storage: str) -> None:
-    assert held_storage(storage, "stored", range(256)) == "F32"
+    assert held_storage(storage, "stored", range(256), 256) == "F32"
 
 
 @pytest.mark.parametrize("storage", FORMATS)

@@ -123,14 +123,25 @@ def test_a_form_that_the_kernels_do_not_multiply_is_named() -> None:
     (note,) = [note for note in plan(with_kernels("a"), storage="IQ2_XXS").notes if "held in float32" in note]
     assert note == "Matrices stored as IQ2_XXS are held in float32, as the kernels do not multiply them as they are."
     assert not [note for note in plan(with_kernels("a")).notes if "held in float32" in note]
+    assert not [note for note in plan(with_kernels("a"), storage="INT4_32_F16").notes if "held in float32" in note]
+    (note,) = [note for note in plan(with_kernels("a"), storage="INT4_48_BF16").notes if "held in float32" in note]
+    assert note.startswith("Matrices stored as INT4 in groups of 48 are held in float32, as the kernels do not")
 
 
-def test_ranks_that_divide_blocks_are_named() -> None:
+@pytest.mark.parametrize(
+    ("storage", "words"),
+    [
+        ("Q4_K", "Q4_K"),
+        ("INT8_256_BF16", "INT8 in groups of 256"),
+        ("INT4_64_F16_ORDERED", "INT4 in groups of 64 by act-order"),
+    ],
+)
+def test_ranks_that_divide_blocks_are_named(storage: str, words: str) -> None:
     """Of 8 heads of 64 three ranks have 3, 3 and 2, whose columns begin within blocks of 256."""
     parts = [device(f"cpu:{index}", kernels="avx2") for index in range(3)]
-    made = plan(node("a", *parts, all_reduce_us=5.0), tensor_parallel=3)
+    made = plan(node("a", *parts, all_reduce_us=5.0), storage=storage, tensor_parallel=3)
     (note,) = [note for note in made.notes if "held in float32" in note]
-    assert note == "Matrices stored as Q4_K are held in float32, as ranks divide their blocks."
+    assert note == f"Matrices stored as {words} are held in float32, as ranks divide their blocks."
 
 
 @pytest.mark.parametrize(
