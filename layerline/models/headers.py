@@ -19,10 +19,11 @@ from layerline.models.gguf_tokenizer import tokenizer_from_gguf
 from layerline.models.json_file import read_json
 from layerline.models.known_families import family_of_config, family_of_gguf
 from layerline.models.layout import lay_out
+from layerline.models.quantised.config import quantisation_of
 from layerline.models.safetensors_file import read_safetensors
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import tensor_corrupt
-from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
+from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_places
 from layerline.models.tied_output import with_stored_output
 from layerline.models.tokenizer_json import tokenizer_from_folder
 from layerline.models.unreadable import open_model_file, unreadable
@@ -106,7 +107,7 @@ def _folder_headers(folder: Path) -> Headers:
     family = family_of_config(config.text("model_type"))
     with _sizes_of(config):
         configured = family.from_config(config)
-    stored = read_safetensors(folder)
+    stored = read_safetensors(folder, quantisation_of(config))
     spec = with_stored_output(configured, stored)
     tensors = lay_out(family, spec, "safetensors", stored)
     return Headers(
@@ -114,6 +115,6 @@ def _folder_headers(folder: Path) -> Headers:
         spec=spec,
         tensors=tensors,
         tokenizer=tokenizer_from_folder(folder, Fields(values, where)),
-        files={file: folder / file for file in sorted({tensor.file for tensor in stored_tensors(tensors)})},
+        files={file: folder / file for file in sorted({place.file for place in stored_places(tensors)})},
         output_may_be_copy=spec != configured,
     )

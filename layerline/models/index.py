@@ -21,7 +21,7 @@ from layerline.models.card import ModelCard
 from layerline.models.digest import model_digest
 from layerline.models.headers import read_headers
 from layerline.models.stored import tensor_corrupt
-from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
+from layerline.models.tensor_table import StoredBytes, TensorEntry, stored_places, stored_tensors
 from layerline.models.tied_output import without_copied_output
 from layerline.models.unreadable import open_model_file
 
@@ -51,7 +51,7 @@ def index_model(path: Path, name: str, progress: Progress) -> ModelCard:
         name=name,
         digest=model_digest(spec, tensors, headers.tokenizer),
         container=headers.container,
-        size_bytes=sum(before[file].size_bytes for file in {tensor.file for tensor in stored_tensors(tensors)}),
+        size_bytes=sum(before[file].size_bytes for file in {place.file for place in stored_places(tensors)}),
         spec=spec,
         tensors=tensors,
         tokenizer=headers.tokenizer,
@@ -71,18 +71,19 @@ def _versions(files: Mapping[str, Path]) -> dict[str, _Version]:
 
 def _hashed(entries: tuple[TensorEntry, ...], files: Mapping[str, Path], progress: Progress) -> tuple[TensorEntry, ...]:
     """The same entries with the hash of every stored tensor, each of which is read once."""
-    stored = stored_tensors(entries)
-    total_bytes = sum(tensor.nbytes for tensor in stored)
+    places = stored_places(entries)
+    total_bytes = sum(place.nbytes for place in places)
     meter = _Meter(total_bytes, progress)
     keep = total_bytes <= KEPT_SHARE * psutil.virtual_memory().available
     with ThreadPoolExecutor(min(HASH_THREADS, os.cpu_count() or 1), "hash") as pool:
-        work = [pool.submit(_hash, tensor, files[tensor.file], meter, keep=keep) for tensor in stored]
+        work = [pool.submit(_hash, place, files[place.file], meter, keep=keep) for place in places]
         try:
             hashes = [future.result() for future in work]
         finally:
             for future in work:
                 future.cancel()
-    hashed = {tensor: dataclasses.replace(tensor, sha256=sha256) for tensor, sha256 in zip(stored, hashes, strict=True)}
+    known = dict(zip(places, hashes, strict=True))
+    hashed = {tensor: tensor.hashed(known) for tensor in stored_tensors(entries)}
     return tuple(
         dataclasses.replace(
             entry, ranges=tuple(dataclasses.replace(part, tensor=hashed[part.tensor]) for part in entry.ranges)
@@ -106,7 +107,7 @@ class _Meter:
             self._progress(self._done_bytes, self._total_bytes)
 
 
-def _hash(tensor: StoredTensor, path: Path, meter: _Meter, *, keep: bool) -> str:
+def _hash(tensor: StoredBytes, path: Path, meter: _Meter, *, keep: bool) -> str:
     """SHA-256 of a tensor's bytes.
 
     What was read stays in the system's cache only if it is to be kept: a model may be larger than memory, and would

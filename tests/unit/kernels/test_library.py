@@ -65,7 +65,6 @@ def test_a_library_of_another_kind_is_told(tmp_path: Path, source: str, words: s
         "panel_bytes",
         "prepared_bytes",
         "pack",
-        "look_up",
         "run",
         "instruction_set",
     ]
