@@ -19,6 +19,7 @@ from layerline.models.gguf_tokenizer import tokenizer_from_gguf
 from layerline.models.json_file import read_json
 from layerline.models.known_families import family_of_config, family_of_gguf
 from layerline.models.layout import lay_out
+from layerline.models.quantised.biases import zero_biases
 from layerline.models.quantised.config import quantisation_of
 from layerline.models.safetensors_file import read_safetensors
 from layerline.models.spec import ModelSpec
@@ -109,7 +110,7 @@ def _folder_headers(folder: Path) -> Headers:
         configured = family.from_config(config)
     stored = read_safetensors(folder, quantisation_of(config))
     spec = with_stored_output(configured, stored)
-    tensors = lay_out(family, spec, "safetensors", stored)
+    tensors = lay_out(family, spec, "safetensors", stored, zero_biases(folder, stored))
     return Headers(
         container="safetensors",
         spec=spec,

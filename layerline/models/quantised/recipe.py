@@ -19,11 +19,11 @@ from layerline.models.tensor_table import StoredTensor
 
 SCALES = ("F16", "BF16", "F32")
 INTEGERS = ("I32",)
-_NUMPY = {"I8": "u1", "U8": "u1", "F8_E4M3": "u1", "F8_E5M2": "u1", "I32": "<u4", "I64": "<i8"} | {
-    "F16": "<u2",
-    "BF16": "<u2",
-    "F32": "<u4",
-}  # how the bits of a piece are looked at
+_BITS = (
+    dict.fromkeys(("I8", "U8", "F8_E4M3", "F8_E5M2"), "u1")
+    | dict.fromkeys(("F16", "BF16"), "<u2")
+    | {"F32": "<u4", "I32": "<u4", "I64": "<i8"}
+)  # how a piece is looked at
 
 RowsOf = Callable[[range], NDArray[np.uint8]]
 
@@ -105,7 +105,7 @@ class PieceBytes:
     def bits(self, role: str) -> NDArray[Any]:
         """A piece as unsigned numbers of its size."""
         piece = self._pieces[role]
-        return self._stored[role].view(_NUMPY[piece.storage]).reshape(piece.shape)
+        return self._stored[role].view(_BITS[piece.storage]).reshape(piece.shape)
 
     def bytes_of_words(self, role: str) -> NDArray[np.uint8]:
         """A piece of words of 32 bits as bytes, the lowest first [..., 4]."""

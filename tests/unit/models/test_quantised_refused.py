@@ -155,6 +155,18 @@ def test_a_piece_that_belongs_to_none_is_refused(tmp_path: Path, ending: str, ki
         read_headers(quantised)
 
 
+def test_a_bias_of_zeros_that_the_model_does_not_have_is_read_over(tmp_path: Path) -> None:
+    form = FORMS["gptq-4-128"]
+    zeros = torch.zeros(128, dtype=torch.float16)
+    quantised, _ = write_quantised(tmp_path / "zeros", MODEL, form, changed(".bias", zeros))
+    plain, _ = write_quantised(tmp_path / "none", MODEL, form)
+    assert len(read_headers(quantised).tensors) == len(read_headers(plain).tensors)
+    zeros[127] = 1
+    quantised, _ = write_quantised(tmp_path / "other", MODEL, form, changed(".bias", zeros))
+    with pytest.raises(ModelUnsupportedError, match=r"down_proj\.bias is none that a llama model is known to have"):
+        read_headers(quantised)
+
+
 def test_a_matrix_that_is_kept_whole_is_float(tmp_path: Path) -> None:
     form = FORMS["gptq-4-128"]
     kept = dict.fromkeys([MATRIX + ending for ending in (".qweight", ".qzeros", ".scales", ".g_idx")])
