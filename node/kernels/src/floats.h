@@ -34,9 +34,9 @@ struct BF16 : Unscaled {
     static F numbers(const uint8_t* p, Scales) { return bfloat16s(p); }
 };
 
-// Bytes of a sign, an exponent and some bits of a mantissa. Moved to where float32 has exponent and mantissa they are numbers, also
-// where the exponent is zero, that are a power of two too small; the scales of groups of columns, which make up for it, follow in
-// the panel.
+// Bytes of a sign, an exponent and some bits of a mantissa. Moved to where float32 has exponent and mantissa they are numbers,
+// also where the exponent is zero, that are a power of two too small; the scales of groups of columns make up for it. They follow
+// in the panel, and are 128 at most, so that their product with that power is finite.
 template <int MANTISSA_BITS> struct F8 {
     typedef F Scales;
     static constexpr int BYTES = 1, EXPONENT_BITS = 7 - MANTISSA_BITS, SKIPPED = 8 - EXPONENT_BITS;

@@ -276,7 +276,7 @@ struct MXFP4 {
     }
 };
 
-// The scale of a block's group; its least number is what the distance of ZERO, the format's own zero, from the group's makes up.
+// The scale of a block's group. What stands for zero in it may be another code than ZERO, for which the least number makes up.
 template <int ZERO> inline void group_scale_and_least(const Block& block, Scales& out) {
     const layerline::Grouping grouping{block.number};
     const I zero = bytes8(block.small + PANEL_ROWS * grouping.scale_bytes() + block.first_row);

@@ -68,7 +68,9 @@ struct Grouping {
     int64_t blocks() const { return number >> 12; }
     int scale_bytes() const { return scale() == SCALE_F32 ? 4 : 2; }
     int group_bytes() const { return scale_bytes() + (format() >= FORMAT_INT4 ? 1 : 0); }  // of a row: integers have a zero
-    int64_t group_of(int64_t block) const { return blocks() ? static_cast<uint32_t>(block) / static_cast<uint32_t>(blocks()) : 0; }
+    int64_t group_of(int64_t block) const {  // in 32 bits, whose division is much faster
+        return blocks() ? static_cast<uint32_t>(block) / static_cast<uint32_t>(blocks()) : 0;
+    }
     int64_t groups(int64_t columns) const { return group_of((columns + 31) / 32 - 1) + 1; }
 };
 
