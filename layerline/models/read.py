@@ -23,6 +23,7 @@ from layerline.models.card import ModelCard
 from layerline.models.part_names import GgufPart, part_paths
 from layerline.models.quantised.matrix import matrix_of
 from layerline.models.storage import columns_of_blocks, columns_to_float32, stored_bytes, to_float32
+from layerline.models.stored import sized_bytes
 from layerline.models.tensor_table import StoredBytes, StoredPiece, StoredTensor, TensorEntry, stored_places
 from layerline.models.unreadable import open_model_file, unreadable
 
@@ -155,6 +156,8 @@ class TensorReader:
 
     def _piece(self, piece: StoredPiece) -> NDArray[np.uint8]:
         """All bytes of a piece, which are those that were indexed."""
+        if piece.nbytes != sized_bytes(piece.name, piece.file, piece.storage, piece.shape):
+            raise _changed(piece, "its size does not go with its shape")
         digest = hashlib.sha256()
         with self._opened(piece, piece.offset, piece.nbytes, digest) as whole:
             stored = np.frombuffer(whole, np.uint8).copy()

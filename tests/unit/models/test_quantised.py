@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from layerline.models.digest import model_digest
 from layerline.models.index import index_model
 from layerline.models.mismatch import describe_mismatch
 from layerline.models.read import TensorReader
-from layerline.models.tensor_table import TensorEntry
+from layerline.models.tensor_table import RowRange, TensorEntry
 from tests.fakes.model_files import TinyModel
 from tests.fakes.quantised import FORMS, QuantisedForm, write_quantised
 
@@ -87,6 +88,17 @@ def test_a_card_keeps_the_pieces_and_its_digest_covers_each(tmp_path: Path, form
         other = indexed(quantised)
         assert other.digest != card.digest
         assert "layers.0.k" in describe_mismatch(card, other)
+
+
+def test_a_card_whose_pieces_have_other_sizes_is_not_believed(tmp_path: Path) -> None:
+    quantised, _ = write_quantised(tmp_path, MODEL, FORMS["awq-128"])
+    card = indexed(quantised)
+    entry = tensor(card, "layers.0.k")
+    whole = entry.ranges[0].tensor
+    pieces = tuple(replace(piece, nbytes=piece.nbytes - 4) for piece in whole.pieces)
+    forged = replace(entry, ranges=(RowRange.whole(replace(whole, pieces=pieces)),))
+    with TensorReader(quantised, card) as reader, pytest.raises(ModelCorruptError, match="does not go with its shape"):
+        list(reader.blocks(forged, 7))
 
 
 def test_a_piece_that_changed_since_it_was_indexed_is_named(tmp_path: Path) -> None:
