@@ -28,7 +28,8 @@ from layerline.addresses import split_address
 from layerline.errors import LayerlineError, NoCoordinatorError, RequestError
 from layerline.hold import HoldHello
 from layerline.models.names import same_name
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import PlanRequest
 from layerline.reports import (
     Announcement,
     CoordinatorFacts,

@@ -209,9 +209,13 @@ class Engine:
         while True:
             result = await ring.results.receive()
             with blamed_on(ring.nodes[-1]):
-                self._tell(self._completed(result, ring.epoch))
+                events = self._completed(result, ring.epoch)
             self._watch(deadline)
             self._work.set()
+            try:
+                await asyncio.sleep(0)  # the next step leaves first, then those who wait write their texts
+            finally:
+                self._tell(events)
 
     def _completed(self, result: StepResult, epoch: int) -> tuple[Event, ...]:
         if result.epoch != epoch:

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from layerline.models.card import ModelCard
 from layerline.peer import Peer
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import PlanRequest
 from layerline.reports import PrepareEvent
 
 Tell = Callable[[PrepareEvent], None]

@@ -39,7 +39,8 @@ from layerline.errors import (
 )
 from layerline.hold import HoldHello
 from layerline.models.card import ModelCard
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import PlanRequest
 from layerline.reports import NodeProgress, Planned, PlanReport
 from layerline.requests import Finished, GenerateRequest, Piece
 from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores

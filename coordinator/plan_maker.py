@@ -23,7 +23,8 @@ from layerline.errors import (
 )
 from layerline.models.card import ModelCard
 from layerline.models.names import same_name
-from layerline.plan import Computing, Plan, PlanRequest
+from layerline.plan import Computing, Plan
+from layerline.plan_request import PlanRequest
 from layerline.reports import Announcement, NodeProgress, waiting_sentence
 
 AGAIN_DEADLINE_S = 1.0  # for the nodes that do not answer, after a loss

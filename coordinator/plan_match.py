@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from layerline.errors import RequestError
 from layerline.models.names import same_name
-from layerline.plan import ManualStage, Plan, PlanRequest, StagePlan
+from layerline.plan import Plan, StagePlan, form_in_words
+from layerline.plan_request import ManualStage, PlanRequest
 
 
 def does_for(plan: Plan, request: PlanRequest) -> bool:
@@ -28,14 +29,10 @@ def other_model(plan: Plan) -> RequestError:
     """The refusal of whoever asks for something else."""
     stages = ", ".join(map(_stage_text, plan.stages))
     return RequestError(
-        f"This coordinator serves {plan.model} in {plan.dtype}, weights {_form(plan.weights)}{_precision(plan)}, keys"
-        f" and values in {plan.kv_dtype}, with a context of {plan.context_tokens} ({stages}).",
+        f"This coordinator serves {plan.model} in {plan.dtype}, weights {form_in_words(plan.weights)}"
+        f"{_precision(plan)}, keys and values in {plan.kv_dtype}, with a context of {plan.context_tokens} ({stages}).",
         remedy="Ask for that, or start another coordinator on other nodes.",
     )
-
-
-def _form(weights: str) -> str:
-    return "as stored" if weights == "stored" else f"in {weights}"
 
 
 def _precision(plan: Plan) -> str:

@@ -20,7 +20,8 @@ from layerline.hosting.descriptors import raise_descriptor_limit
 from layerline.hosting.end_signals import LastResort, told_by_signals
 from layerline.hosting.ports import Listening, listen
 from layerline.mdns import CoordinatorAdvert
-from layerline.plan import PlanRequest
+from layerline.plan import form_in_words
+from layerline.plan_request import PlanRequest
 from layerline.reports import Announcement, Planned, PlanReport, PrepareEvent, Ready
 from layerline.rpc.channels import COORDINATOR_OPTIONS, make_server
 from layerline.rpc.transport import Transport
@@ -152,4 +153,4 @@ def _tell(event: PrepareEvent) -> None:
 
 def _plan_line(plan: PlanReport) -> str:
     stages = ", ".join(f"{stage.node} layers {stage.first_layer} to {stage.last_layer}" for stage in plan.stages)
-    return f"{plan.model} in {plan.dtype}: {stages}."
+    return f"{plan.model}, weights {form_in_words(plan.weights)}: {stages}."

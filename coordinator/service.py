@@ -8,7 +8,7 @@ from typing import Any
 
 from coordinator.coordinator import Coordinator
 from layerline.errors import RequestError
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.reports import PlanReport
 from layerline.requests import GenerateRequest
 from layerline.rpc.convert import from_message, to_message, to_union

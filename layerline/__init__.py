@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         WireVersionError,
     )
     from layerline.perplexity import Perplexity
-    from layerline.plan import ManualStage, PlanOptions
+    from layerline.plan_request import ManualStage, PlanOptions
     from layerline.reports import (
         Announcement,
         CoordinatorFacts,
@@ -95,7 +95,7 @@ if TYPE_CHECKING:
 _HOMES = (
     "errors",
     "requests",
-    "plan",
+    "plan_request",
     "reports",
     "stats_report",
     "scoring",

@@ -16,7 +16,7 @@ import grpc.aio
 from layerline import calls
 from layerline.endings import task_is_cancelled
 from layerline.errors import LayerlineError
-from layerline.plan import PlanOptions
+from layerline.plan_request import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request, score_request
 from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece

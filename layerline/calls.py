@@ -24,7 +24,7 @@ from layerline.errors import (
     UsageError,
     WireVersionError,
 )
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.readers import AnswerReader, PrepareReader, Reader, ScoreReader
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
 from layerline.requests import Completion, Finished, GenerateRequest, Piece

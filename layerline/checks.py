@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 MAX_NAME_LENGTH = 256
 MAX_TEXT_LENGTH = 4_096  # as long as a path may be
 MAX_SHOWN_LENGTH = 80
@@ -24,9 +26,10 @@ def require_name(value: str, what: str) -> None:
     require(is_short and value.isprintable(), f"{what} is not a short printable name")
 
 
-def require_one_of(value: str, allowed: tuple[str, ...], what: str) -> None:
+def require_one_of(value: str, allowed: Collection[str], what: str) -> None:
     """Raises ValueError unless `value` is one of `allowed`."""
-    require(value in allowed, f"{what} is {value!r}, must be one of {', '.join(allowed)}")
+    if value not in allowed:
+        raise ValueError(f"{what} is {value!r}, must be one of {', '.join(allowed)}")
 
 
 def shown(value: object) -> str:

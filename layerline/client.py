@@ -17,7 +17,7 @@ import grpc
 
 from layerline import calls
 from layerline.errors import LayerlineError
-from layerline.plan import PlanOptions
+from layerline.plan_request import PlanOptions
 from layerline.readers import Reader
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request, score_request

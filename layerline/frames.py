@@ -133,10 +133,11 @@ class TensorBytes:
     data: bytes
 
     def __post_init__(self) -> None:
-        require_one_of(self.dtype, tuple(DTYPE_BYTES), "tensor dtype")
-        require(0 < len(self.shape) <= 4 and all(size > 0 for size in self.shape), "tensor shape out of range")
+        require_one_of(self.dtype, DTYPE_BYTES, "tensor dtype")
+        require(0 < len(self.shape) <= 4 and min(self.shape) > 0, "tensor shape out of range")
         size = math.prod(self.shape) * DTYPE_BYTES[self.dtype]
-        require(size == len(self.data), f"tensor has {len(self.data)} bytes, dtype and shape say {size}")
+        if size != len(self.data):
+            raise ValueError(f"tensor has {len(self.data)} bytes, dtype and shape say {size}")
         require(size <= MAX_TENSOR_BYTES, "tensor too large for a frame")
 
 
@@ -169,7 +170,8 @@ class Frame:
 
     def __post_init__(self) -> None:
         require(len(self.spans) > 0, "a frame needs spans")
-        require(self.tensor.shape[0] == self.rows, f"{self.rows} rows, but the tensor has {self.tensor.shape[0]}")
+        if self.tensor.shape[0] != self.rows:
+            raise ValueError(f"{self.rows} rows, but the tensor has {self.tensor.shape[0]}")
 
     @property
     def rows(self) -> int:

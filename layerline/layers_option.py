@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from layerline.errors import UsageError
-from layerline.plan import MAX_LAYERS, ManualStage
+from layerline.plan import MAX_LAYERS
+from layerline.plan_request import ManualStage
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _REMEDY = "Write it as in --layers a=0-14,b=15-29."

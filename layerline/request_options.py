@@ -14,7 +14,7 @@ from typing import Any, cast
 from layerline.checks import shown
 from layerline.errors import UsageError
 from layerline.option import Text, options_of
-from layerline.plan import PlanOptions, PlanRequest
+from layerline.plan_request import PlanOptions, PlanRequest
 from layerline.requests import GenerateOptions, GenerateRequest, Message
 from layerline.sampling import SamplingOptions
 from layerline.scoring import ScoreOptions, ScoreRequest

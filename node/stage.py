@@ -65,12 +65,14 @@ class Stage:
 def _result(frame: Frame, rows: PassedRows) -> StepResult:
     """What was drawn and scored. A sequence has failed if any of its rows is not numbers, even if no token is wanted
     yet: what was written to its pages must not be read by others."""
-    wanted = wanted_tokens(frame.spans)
+    wanted, known = wanted_tokens(frame.spans), scored_rows(frame.spans)
     drawn = rows.drawn(wanted)
-    scores, unscored = span_scores(frame.spans, rows.scored(scored_rows(frame.spans)))
-    missing = {(token.sequence, token.position) for _, token in wanted}
-    missing -= {(token.sequence, token.position) for token in drawn}
-    failed = _not_numbers(frame, rows) | {sequence for sequence, _ in missing} | unscored
+    scores, failed = span_scores(frame.spans, rows.scored(known))
+    if len(drawn) < len(wanted):
+        there = {(token.sequence, token.position) for token in drawn}
+        failed |= {token.sequence for _, token in wanted if (token.sequence, token.position) not in there}
+    if len(wanted) + len(known) < frame.rows:  # logits that are numbers came from rows that are
+        failed |= _not_numbers(frame, rows)
     return StepResult(
         epoch=frame.epoch,
         step=frame.step,

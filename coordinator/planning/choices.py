@@ -17,7 +17,8 @@ from coordinator.planning.ways import computing_of, has_kernels
 from layerline.errors import PlanDoesNotFitError, PlanError
 from layerline.facts import NodeFacts
 from layerline.models.card import ModelCard
-from layerline.plan import Computing, Plan, PlanRequest
+from layerline.plan import Computing, Plan
+from layerline.plan_request import PlanRequest
 
 
 def plan_for(

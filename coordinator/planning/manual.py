@@ -17,7 +17,7 @@ from layerline.errors import PlanInvalidError
 from layerline.facts import NodeFacts
 from layerline.layers_option import format_layers
 from layerline.models.spec import ModelSpec
-from layerline.plan import ManualStage
+from layerline.plan_request import ManualStage
 
 
 def place_by_hand(problem: Problem) -> Decision | Misfit:

@@ -14,7 +14,8 @@ from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import ModelSizes, most_sequence_pages
 from layerline.models.spec import ModelSpec
-from layerline.plan import Computing, PlanRequest
+from layerline.plan import Computing
+from layerline.plan_request import PlanRequest
 
 DEFAULT_CONTEXT_TOKENS = 8192
 LEAST_CONTEXT_TOKENS = 512

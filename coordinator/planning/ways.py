@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from layerline.facts import DeviceFacts, NodeFacts
 from layerline.models.held import WeightForm
-from layerline.plan import Computing, PlanRequest
+from layerline.plan import Computing
+from layerline.plan_request import PlanRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from layerline.cli.output import AnswerWriter, standard_error
 from layerline.cli.prompt import prepare
 from layerline.cli.session import open_session
 from layerline.errors import OverloadedError, RequestError
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.requests import GenerateOptions
 
 ASKING = ">>> "

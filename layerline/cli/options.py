@@ -17,7 +17,7 @@ from layerline.addresses import split_address
 from layerline.errors import UsageError
 from layerline.layers_option import parse_layers
 from layerline.option import OneOf, Option, RealNumber, Takes, Texts, WholeNumber, options_of
-from layerline.plan import ManualStage, PlanOptions, PlanRequest
+from layerline.plan_request import ManualStage, PlanOptions, PlanRequest
 from layerline.request_options import plan_request
 from layerline.requests import GenerateOptions, GenerateRequest
 from layerline.sampling import SamplingOptions

@@ -14,7 +14,7 @@ from layerline.cli.render.stats_screen import stats_screen
 from layerline.cli.render.tables import nodes_table, plan_table
 from layerline.cli.session import open_session
 from layerline.errors import NoNodesError
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.printable import printable
 from layerline.reports import NodesReport, PlanReport, waiting_sentence
 from layerline.request_options import plan_options

@@ -18,7 +18,7 @@ from layerline.cli.render.sentences import perplexity_line
 from layerline.cli.session import open_session
 from layerline.errors import UsageError
 from layerline.perplexity import Perplexity
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.scoring import MAX_TEXT_BYTES, WINDOW_TOKENS, ScoringFinished, WindowScores
 from layerline.units import format_bytes
 

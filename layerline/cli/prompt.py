@@ -16,7 +16,7 @@ from layerline.cli.render.json_objects import completion_object
 from layerline.cli.render.sentences import speed_line
 from layerline.cli.session import open_session
 from layerline.errors import UsageError
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.request_options import plan_options
 from layerline.requests import Finished, GenerateOptions, Message, Piece
 

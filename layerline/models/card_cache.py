@@ -16,6 +16,7 @@ from pathlib import Path
 
 from layerline.models.card import CARD_VERSION, ModelCard
 from layerline.models.digest import model_digest
+from layerline.models.part_names import part_paths
 
 KEPT_CARDS = 64
 _DESCRIBING = (".json", ".jinja", ".safetensors")
@@ -92,7 +93,7 @@ def _key(path: Path) -> str | None:
     """The key of the model at `path` as it is now; None if its files cannot be looked at."""
     try:
         resolved = path.resolve()
-        files = [resolved]
+        files = [file.resolve() for file in part_paths(path)]
         if resolved.is_dir():
             files = sorted(
                 file for file in resolved.iterdir() if file.suffix in _DESCRIBING and not file.name.startswith(".")

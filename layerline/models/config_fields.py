@@ -47,8 +47,6 @@ def check_config(config: ConfigFields, *refused_flags: str) -> None:
             raise unsupported(config, flag)
     if not config.flag("is_causal", True):
         raise unsupported(config, "attention that is not causal (is_causal)")
-    if config.raw("quantization_config") is not None:
-        raise unsupported(config, "quantization_config")
 
 
 def even_head_dim(config: ConfigFields) -> int:

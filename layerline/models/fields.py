@@ -79,7 +79,7 @@ class Fields:
     def list_of(self, kind: type[Value], key: str, default: Sequence[Value] | None = None) -> list[Value]:
         """The list called `key`, every item of which is of `kind`."""
         value = self._get(key, default)
-        if not isinstance(value, list | tuple) or not all(isinstance(item, kind) for item in value):
+        if not isinstance(value, list | tuple) or not all(issubclass(each, kind) for each in set(map(type, value))):
             raise self.wrong(key, f"a list of {kind.__name__} values")
         return list(value)
 

@@ -1,7 +1,8 @@
 """A models folder: which models it holds, and finding one by name without ever leaving the folder.
 
-A model is a GGUF file, or a folder with config.json and safetensors. The folder may be one model itself, or a cache of
-the Hugging Face hub, whose `models--AUTHOR--NAME/snapshots/REVISION` are called AUTHOR/NAME.
+A model is a GGUF file, several that are its parts, or a folder with config.json and safetensors. The folder may be
+one model itself, or a cache of the Hugging Face hub, whose `models--AUTHOR--NAME/snapshots/REVISION` are called
+AUTHOR/NAME.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from layerline.checks import MAX_NAME_LENGTH
 from layerline.errors import ModelNotFoundError
 from layerline.models.names import GGUF_SUFFIX, composed
+from layerline.models.part_names import is_later_part, part_paths
 from layerline.models.unreadable import why_unreadable
 
 MAX_MODELS = 1000
@@ -102,7 +104,11 @@ class _Search:
 
 
 def _model_bytes(path: Path) -> int | None:
-    return _regular_bytes(path) if path.suffix == GGUF_SUFFIX else _folder_model_bytes(path)
+    if path.suffix != GGUF_SUFFIX:
+        return _folder_model_bytes(path)
+    if is_later_part(path) or _regular_bytes(path) is None:
+        return None
+    return sum(_regular_bytes(part) or 0 for part in part_paths(path))
 
 
 def _folder_model_bytes(folder: Path) -> int | None:

@@ -47,10 +47,9 @@ _SCALARS: dict[GGUFValueType, np.dtype[Any]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GgufFile:
-    """What the header says. Numbers and lists in `metadata` are Python's own."""
+    """What the headers of its files say. Numbers and lists in `metadata` are Python's own."""
 
-    path: Path
-    size_bytes: int
+    files: tuple[Path, ...]
     metadata: Mapping[str, object]
     tensors: tuple[StoredTensor, ...]
 
@@ -64,7 +63,7 @@ def read_gguf(path: Path) -> GgufFile:
         tensor_count, key_count = _read_preamble(header)
         metadata = _read_metadata(header, key_count)
         tensors = _read_tensors(header, tensor_count, _alignment(header, metadata))
-    return GgufFile(path=path, size_bytes=size_bytes, metadata=metadata, tensors=tensors)
+    return GgufFile(files=(path,), metadata=metadata, tensors=tensors)
 
 
 class _Header:
@@ -109,6 +108,26 @@ class _Header:
             return self.take(length, what).decode()
         except UnicodeDecodeError as error:
             raise self.corrupt(f"{what} is not UTF-8") from error
+
+    def strings(self, count: int, what: str) -> list[str]:
+        """So many strings: as `string` reads them, but in one loop, since a vocabulary has hundreds of thousands."""
+        read, strings, end = self._file.read, [], self.position + self._left
+        place = self.position
+        for _ in range(count):
+            length = int.from_bytes(read(8), "little")
+            if length > MAX_STRING_BYTES or place + 8 + length > end:
+                break
+            try:
+                strings.append(read(length).decode())
+            except UnicodeDecodeError:
+                break
+            place += 8 + length
+        self._left = end - place
+        if len(strings) < count or self.position != place:
+            self._file.seek(place)
+            self.string(what)  # says what is wrong with it
+            raise self.corrupt(f"{what} changed while it was read")
+        return strings
 
     def items(self, what: str) -> int:
         """The length of an array."""
@@ -158,7 +177,7 @@ def _read_array(header: _Header, key: str) -> list[object]:
     if kind == GGUFValueType.ARRAY:
         raise header.corrupt(f"{key} is an array of arrays")
     if kind == GGUFValueType.STRING:
-        return [header.string(key) for _ in range(count)]
+        return [*header.strings(count, key)]
     return _numbers(header, key, kind, count)
 
 
@@ -180,10 +199,6 @@ def _numbers(header: _Header, key: str, kind: GGUFValueType, count: int) -> list
 
 
 def _alignment(header: _Header, metadata: Mapping[str, object]) -> int:
-    split_count = metadata.get("split.count", 0)
-    if isinstance(split_count, int) and split_count > 1:
-        remedy = "Join its parts with llama-gguf-split --merge."
-        raise ModelUnsupportedError(f"{header.name} is one of {split_count} parts of a model.", remedy=remedy)
     alignment = metadata.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
         raise header.corrupt(f"general.alignment is {alignment!r}, not a power of two")

@@ -14,15 +14,17 @@ from layerline.models.card import TokenizerCard
 from layerline.models.config_fields import ConfigFields
 from layerline.models.fields import REMEDY, Fields
 from layerline.models.gguf_fields import GgufModel
-from layerline.models.gguf_file import GgufFile, read_gguf
+from layerline.models.gguf_parts import read_whole_gguf
 from layerline.models.gguf_tokenizer import tokenizer_from_gguf
 from layerline.models.json_file import read_json
 from layerline.models.known_families import family_of_config, family_of_gguf
 from layerline.models.layout import lay_out
+from layerline.models.quantised.biases import zero_biases
+from layerline.models.quantised.config import quantisation_of
 from layerline.models.safetensors_file import read_safetensors
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import tensor_corrupt
-from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
+from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_places
 from layerline.models.tied_output import with_stored_output
 from layerline.models.tokenizer_json import tokenizer_from_folder
 from layerline.models.unreadable import open_model_file, unreadable
@@ -56,7 +58,8 @@ def read_headers(path: Path) -> Headers:
 
 
 def _gguf_headers(path: Path) -> Headers:
-    gguf = read_gguf(path)
+    gguf = read_whole_gguf(path)
+    files = {file.name: file for file in gguf.files}
     metadata = Fields(gguf.metadata, path.name)
     architecture = metadata.text("general.architecture")
     family = family_of_gguf(architecture)
@@ -65,7 +68,7 @@ def _gguf_headers(path: Path) -> Headers:
         metadata=metadata,
         architecture=architecture,
         has_output="output.weight" in stored,
-        rope_factors=_rope_factors(gguf, stored[ROPE_FACTORS]) if ROPE_FACTORS in stored else None,
+        rope_factors=_rope_factors(files, stored[ROPE_FACTORS]) if ROPE_FACTORS in stored else None,
     )
     assert family.from_gguf is not None, "GGUF has the family by this name"
     with _sizes_of(metadata):
@@ -75,7 +78,7 @@ def _gguf_headers(path: Path) -> Headers:
         spec=spec,
         tensors=lay_out(family, spec, "gguf", gguf.tensors),
         tokenizer=tokenizer_from_gguf(metadata),
-        files={path.name: path},
+        files=files,
     )
 
 
@@ -88,10 +91,10 @@ def _sizes_of(fields: Fields) -> Iterator[None]:
         raise ModelCorruptError(f"{fields.where}: {error}.", remedy=REMEDY) from error
 
 
-def _rope_factors(gguf: GgufFile, tensor: StoredTensor) -> tuple[float, ...]:
+def _rope_factors(files: Mapping[str, Path], tensor: StoredTensor) -> tuple[float, ...]:
     if tensor.storage != "F32" or len(tensor.shape) != 1 or tensor.shape[0] > MAX_ROPE_FACTORS:
         raise tensor_corrupt(tensor.name, tensor.file, "is not a short list of F32 numbers")
-    with open_model_file(gguf.path) as file:
+    with open_model_file(files[tensor.file]) as file:
         file.seek(tensor.offset)
         factors = file.read(tensor.nbytes)
     if len(factors) != tensor.nbytes:
@@ -105,14 +108,14 @@ def _folder_headers(folder: Path) -> Headers:
     family = family_of_config(config.text("model_type"))
     with _sizes_of(config):
         configured = family.from_config(config)
-    stored = read_safetensors(folder)
+    stored = read_safetensors(folder, quantisation_of(config))
     spec = with_stored_output(configured, stored)
-    tensors = lay_out(family, spec, "safetensors", stored)
+    tensors = lay_out(family, spec, "safetensors", stored, zero_biases(folder, stored))
     return Headers(
         container="safetensors",
         spec=spec,
         tensors=tensors,
         tokenizer=tokenizer_from_folder(folder, Fields(values, where)),
-        files={file: folder / file for file in sorted({tensor.file for tensor in stored_tensors(tensors)})},
+        files={file: folder / file for file in sorted({place.file for place in stored_places(tensors)})},
         output_may_be_copy=spec != configured,
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from layerline.models.grouped import CELL_COLUMNS, GroupedForm, grouped_form
+
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a number; they have no blocks
 INTEGERS = {
     "Q4_0": (32, 18),
@@ -50,11 +52,11 @@ class WeightForm:
         """The dtype of matrices that should be held as they are stored, but cannot be."""
         return "float32" if self.kernels else self.dtype
 
-    def storage(self, storage: str, columns: range) -> str:
-        """What these columns of a matrix are held in."""
+    def storage(self, storage: str, columns: range, all_columns: int) -> str:
+        """What these of all columns of a matrix are held in."""
         if self.kernels:
-            return held_storage(storage, self.weights, columns)
-        return row_storage(storage, self.weights, columns, self.dtype)
+            return held_storage(storage, self.weights, columns, all_columns)
+        return row_storage(storage, self.weights, columns, all_columns, self.dtype)
 
     def matrix_bytes(self, storage: str, rows: int, columns: int) -> int:
         """Bytes of a matrix that is held in `storage`."""
@@ -64,9 +66,15 @@ class WeightForm:
         """Bytes of a vector."""
         return numbers * (VECTOR_BYTES if self.kernels else FLOATS[CONVERTED[self.dtype]])
 
-    def is_converted(self, storage: str, columns: range) -> bool:
+    def multiplies(self, storage: str) -> bool:
+        """Whether a matrix in that storage is multiplied as it is, at least one that is whole."""
+        return is_multiplied(storage) if self.kernels else storage in FLOATS or storage in INTEGERS
+
+    def is_converted(self, storage: str, columns: range, all_columns: int) -> bool:
         """Whether a matrix should be held as it is stored, but cannot be."""
-        return self.weights == "stored" and held_storage(storage, "stored", columns) != storage
+        if self.weights != "stored":
+            return False
+        return not self.multiplies(storage) or held_storage(storage, "stored", columns, all_columns) != storage
 
 
 def block_numbers(storage: str) -> int:
@@ -74,18 +82,29 @@ def block_numbers(storage: str) -> int:
     return 1 if storage in FLOATS else INTEGERS[storage][0]
 
 
-def held_storage(storage: str, weights: str, columns: range) -> str:
-    """In which storage these columns of a matrix are held."""
+def is_multiplied(storage: str) -> bool:
+    """Whether kernels multiply a matrix in that storage, at least one that is whole."""
+    form = grouped_form(storage)
+    return storage in FLOATS or storage in INTEGERS or (form is not None and form.group % CELL_COLUMNS == 0)
+
+
+def held_storage(storage: str, weights: str, columns: range, all_columns: int) -> str:
+    """In which storage these of all columns of a matrix are held."""
     wanted = storage if weights == "stored" else CONVERTED[weights]
+    form = grouped_form(wanted)
+    if form is not None:
+        return wanted if is_multiplied(wanted) and _on_groups(form, columns, all_columns) else WITHOUT_LOSS
     if wanted in FLOATS or (wanted in INTEGERS and _on_blocks(wanted, columns, own=wanted == storage)):
         return wanted
     return WITHOUT_LOSS
 
 
-def row_storage(storage: str, weights: str, columns: range, dtype: str) -> str:
-    """The same where torch computes in `dtype`: in that, unless another storage takes less."""
-    held, computed = held_storage(storage, weights, columns), CONVERTED[dtype]
-    return computed if held in FLOATS and FLOATS[held] >= FLOATS[computed] else held
+def row_storage(storage: str, weights: str, columns: range, all_columns: int, dtype: str) -> str:
+    """The same where torch computes in `dtype`: in that, unless blocks or another storage take less."""
+    held, computed = held_storage(storage, weights, columns, all_columns), CONVERTED[dtype]
+    if held in INTEGERS:
+        return held
+    return held if held in FLOATS and FLOATS[held] < FLOATS[computed] else computed
 
 
 def rows_bytes(storage: str, rows: int, columns: int) -> int:
@@ -100,6 +119,9 @@ def panel_bytes(storage: str, columns: int) -> int:
     """Bytes of a panel of that many columns."""
     if storage in FLOATS:
         return PANEL_ROWS * -(-columns // CHAIN_COLUMNS) * CHAIN_COLUMNS * FLOATS[storage]
+    if (form := grouped_form(storage)) is not None:
+        held = columns if form.has_zeros else -(-columns // CHAIN_COLUMNS) * CHAIN_COLUMNS
+        return PANEL_ROWS * (form.code_bytes(held) + form.groups(columns) * form.group_bytes)
     numbers, size = INTEGERS[storage]
     return PANEL_ROWS * (columns // numbers) * size
 
@@ -113,3 +135,10 @@ def _on_blocks(storage: str, columns: range, *, own: bool) -> bool:
     """Whether the columns are whole blocks: of those that are stored, or of new ones."""
     numbers = block_numbers(storage)
     return len(columns) % numbers == 0 and (not own or columns.start % numbers == 0)
+
+
+def _on_groups(form: GroupedForm, columns: range, all_columns: int) -> bool:
+    """Whether the columns begin with a group and are whole cells; all of them, if they lie in another order."""
+    if form.ordered and columns != range(all_columns):
+        return False
+    return columns.start % (form.group or form.cell) == 0 and len(columns) % form.cell == 0

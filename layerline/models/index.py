@@ -14,17 +14,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard
 from layerline.models.digest import model_digest
 from layerline.models.headers import read_headers
 from layerline.models.stored import tensor_corrupt
-from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
+from layerline.models.tensor_table import StoredBytes, TensorEntry, stored_places, stored_tensors
 from layerline.models.tied_output import without_copied_output
 from layerline.models.unreadable import open_model_file
 
 READ_BYTES = 4 << 20
 HASH_THREADS = 4
+KEPT_SHARE = 0.5  # of free memory; a model that takes no more stays in the cache, since it is loaded next
 
 Progress = Callable[[int, int], None]
 
@@ -48,7 +51,7 @@ def index_model(path: Path, name: str, progress: Progress) -> ModelCard:
         name=name,
         digest=model_digest(spec, tensors, headers.tokenizer),
         container=headers.container,
-        size_bytes=sum(before[file].size_bytes for file in {tensor.file for tensor in stored_tensors(tensors)}),
+        size_bytes=sum(before[file].size_bytes for file in {place.file for place in stored_places(tensors)}),
         spec=spec,
         tensors=tensors,
         tokenizer=headers.tokenizer,
@@ -68,16 +71,19 @@ def _versions(files: Mapping[str, Path]) -> dict[str, _Version]:
 
 def _hashed(entries: tuple[TensorEntry, ...], files: Mapping[str, Path], progress: Progress) -> tuple[TensorEntry, ...]:
     """The same entries with the hash of every stored tensor, each of which is read once."""
-    stored = stored_tensors(entries)
-    meter = _Meter(sum(tensor.nbytes for tensor in stored), progress)
+    places = stored_places(entries)
+    total_bytes = sum(place.nbytes for place in places)
+    meter = _Meter(total_bytes, progress)
+    keep = total_bytes <= KEPT_SHARE * psutil.virtual_memory().available
     with ThreadPoolExecutor(min(HASH_THREADS, os.cpu_count() or 1), "hash") as pool:
-        work = [pool.submit(_hash, tensor, files[tensor.file], meter) for tensor in stored]
+        work = [pool.submit(_hash, place, files[place.file], meter, keep=keep) for place in places]
         try:
             hashes = [future.result() for future in work]
         finally:
             for future in work:
                 future.cancel()
-    hashed = {tensor: dataclasses.replace(tensor, sha256=sha256) for tensor, sha256 in zip(stored, hashes, strict=True)}
+    known = dict(zip(places, hashes, strict=True))
+    hashed = {tensor: tensor.hashed(known) for tensor in stored_tensors(entries)}
     return tuple(
         dataclasses.replace(
             entry, ranges=tuple(dataclasses.replace(part, tensor=hashed[part.tensor]) for part in entry.ranges)
@@ -101,10 +107,11 @@ class _Meter:
             self._progress(self._done_bytes, self._total_bytes)
 
 
-def _hash(tensor: StoredTensor, path: Path, meter: _Meter) -> str:
-    """SHA-256 of a tensor's bytes, read in blocks that do not stay in the system's cache.
+def _hash(tensor: StoredBytes, path: Path, meter: _Meter, *, keep: bool) -> str:
+    """SHA-256 of a tensor's bytes.
 
-    A model may be larger than memory; leaving it all in the cache would push everything else out.
+    What was read stays in the system's cache only if it is to be kept: a model may be larger than memory, and would
+    push everything else out.
     """
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(min(READ_BYTES, tensor.nbytes)))
@@ -118,6 +125,6 @@ def _hash(tensor: StoredTensor, path: Path, meter: _Meter) -> str:
             digest.update(buffer[:count])
             left_bytes -= count
             meter.add(count)
-        if hasattr(os, "posix_fadvise"):
+        if not keep and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fileno(), tensor.offset, tensor.nbytes, os.POSIX_FADV_DONTNEED)
     return digest.hexdigest()

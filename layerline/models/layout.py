@@ -6,7 +6,7 @@ that layerline does not know would change every answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -36,10 +36,17 @@ class _Wanted:
         return self.first_row + self.shape[0]
 
 
-def lay_out(family: Family, spec: ModelSpec, container: str, stored: Iterable[StoredTensor]) -> tuple[TensorEntry, ...]:
+def lay_out(
+    family: Family,
+    spec: ModelSpec,
+    container: str,
+    stored: Iterable[StoredTensor],
+    without_effect: Container[str] = (),
+) -> tuple[TensorEntry, ...]:
     """The model's tensors in canonical order, their hashes still empty.
 
-    Raises ModelCorruptError for a missing tensor or a wrong shape, ModelUnsupportedError for one too many.
+    Stored ones `without_effect` need not be any of them. Raises ModelCorruptError for a missing tensor or a wrong
+    shape, ModelUnsupportedError for one too many.
     """
     wanted = [_wanted(spec, container, rule, layer) for rule, layer in _rules(family, spec)]
     tensors = by_canonical_names(stored) if container == "safetensors" else {tensor.name: tensor for tensor in stored}
@@ -49,7 +56,8 @@ def lay_out(family: Family, spec: ModelSpec, container: str, stored: Iterable[St
     for tensor in wanted:
         rows[tensor.stored_name] = max(rows.get(tensor.stored_name, 0), tensor.end_row)
     entries = tuple(_entry(tensor, rows[tensor.stored_name], container, tensors) for tensor in wanted)
-    _refuse_unused(spec, (tensor.name for name, tensor in tensors.items() if name not in rows))
+    unused = (tensor.name for name, tensor in tensors.items() if name not in rows)
+    _refuse_unused(spec, (name for name in unused if name not in without_effect))
     return entries
 
 

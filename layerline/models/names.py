@@ -11,12 +11,14 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
+from layerline.models.part_names import whole_name
+
 GGUF_SUFFIX = ".gguf"
 
 
 def composed(name: str) -> str:
-    """`name` in NFC, the form in which names are listed and compared."""
-    return unicodedata.normalize("NFC", name)
+    """`name` in NFC, and without which part of a model a file is: the form in which names are listed and compared."""
+    return unicodedata.normalize("NFC", whole_name(name))
 
 
 def same_name(name: str, reference: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 
 from layerline.errors import ModelCorruptError
 from layerline.models.card import ModelCard
+from layerline.models.part_names import GgufPart, part_paths
+from layerline.models.quantised.matrix import matrix_of
 from layerline.models.storage import columns_of_blocks, columns_to_float32, stored_bytes, to_float32
-from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_tensors
+from layerline.models.stored import sized_bytes
+from layerline.models.tensor_table import StoredBytes, StoredPiece, StoredTensor, TensorEntry, stored_places
 from layerline.models.unreadable import open_model_file, unreadable
 
 REMEDY = "Leave model files alone while they are in use; try again, or fetch the model anew."
@@ -35,12 +38,17 @@ class StoredBlock:
     storage: str
     stored: NDArray[np.uint8]  # [rows, bytes]
     columns: range | None  # those of the blocks' numbers that were asked for; None: a vector, with a number a row
+    order: NDArray[np.int32] | None = None  # which column of the matrix each column here is; None: they are in order
 
     def to_float32(self) -> NDArray[np.float32]:
         """The numbers [rows, columns], or [rows] of a vector: without loss, fresh, writable and C-contiguous."""
         if self.columns is None:
             return to_float32(self.storage, self.stored.reshape(-1), (len(self.stored),))
-        return columns_to_float32(self.storage, self.stored, self.columns)
+        if self.order is None:
+            return columns_to_float32(self.storage, self.stored, self.columns)
+        numbers = np.empty((len(self.stored), len(self.order)), np.float32)
+        numbers[:, self.order] = columns_to_float32(self.storage, self.stored, range(len(self.order)))
+        return np.ascontiguousarray(numbers[:, self.columns.start : self.columns.stop])
 
 
 class TensorReader:
@@ -58,7 +66,7 @@ class TensorReader:
 
     def __enter__(self) -> TensorReader:
         with ExitStack() as opening:
-            for file in sorted({tensor.file for tensor in stored_tensors(self._card.tensors)}):
+            for file in sorted({place.file for place in stored_places(self._card.tensors)}):
                 self._versions[file] = self._version(file)
                 self._mappings[file] = opening.enter_context(_mapped(self._file_path(file)))
             self._check_sizes()
@@ -124,6 +132,9 @@ class TensorReader:
         self, tensor: StoredTensor, rows: range, columns: range, block_rows: int
     ) -> Iterator[StoredBlock]:
         """Blocks of these rows and columns of a stored matrix, the first row as row 0."""
+        if tensor.pieces:
+            yield from self._made_blocks(tensor, rows, columns, block_rows)
+            return
         _check_size(tensor)
         whole = (rows, columns) == (range(tensor.rows), range(tensor.shape[-1]))
         digest = hashlib.sha256() if whole else None
@@ -132,6 +143,26 @@ class TensorReader:
             stored, part = self._read(tensor, block, columns, digest)
             yield StoredBlock(first_row - rows.start, tensor.storage, stored, part)
         self._check_unchanged(tensor, digest)
+
+    def _made_blocks(self, tensor: StoredTensor, rows: range, columns: range, block_rows: int) -> Iterator[StoredBlock]:
+        """The same of a matrix in pieces, which are read whole."""
+        matrix = matrix_of(tensor, {piece.role: self._piece(piece) for piece in tensor.pieces})
+        for first_row in range(rows.start, rows.stop, block_rows):
+            stored = matrix.rows(range(first_row, min(first_row + block_rows, rows.stop)))
+            own = columns
+            if matrix.order is None:
+                stored, own = columns_of_blocks(tensor.storage, stored, columns)
+            yield StoredBlock(first_row - rows.start, tensor.storage, stored, own, matrix.order)
+
+    def _piece(self, piece: StoredPiece) -> NDArray[np.uint8]:
+        """All bytes of a piece, which are those that were indexed."""
+        if piece.nbytes != sized_bytes(piece.name, piece.file, piece.storage, piece.shape):
+            raise _changed(piece, "its size does not go with its shape")
+        digest = hashlib.sha256()
+        with self._opened(piece, piece.offset, piece.nbytes, digest) as whole:
+            stored = np.frombuffer(whole, np.uint8).copy()
+        self._check_unchanged(piece, digest)
+        return stored
 
     def _vector(self, entry: TensorEntry, order: list[int], rows: range) -> StoredBlock:
         """In float32: a vector is one row of its storage, of which no part can be put in order."""
@@ -153,22 +184,31 @@ class TensorReader:
 
         Of a vector row 0 is all there is.
         """
-        mapping = self._mappings[tensor.file]
         row_bytes = stored_bytes(tensor.storage, tensor.shape[-1:])
-        offset, nbytes = tensor.offset + rows.start * row_bytes, len(rows) * row_bytes
+        with self._opened(tensor, tensor.offset + rows.start * row_bytes, len(rows) * row_bytes, digest) as stored:
+            return columns_of_blocks(tensor.storage, np.frombuffer(stored, np.uint8).reshape(len(rows), -1), columns)
+
+    @contextmanager
+    def _opened(
+        self, place: StoredBytes, offset: int, nbytes: int, digest: hashlib._Hash | None
+    ) -> Iterator[memoryview]:
+        """Some bytes of a file, which are not kept in memory after that."""
+        mapping = self._mappings[place.file]
         if mapping.size() < offset + nbytes:
-            raise _changed(tensor, "its file is shorter")
+            raise _changed(place, "its file is shorter")
         with memoryview(mapping) as whole, whole[offset : offset + nbytes] as stored:
             if digest is not None:
                 digest.update(stored)
-            blocks = columns_of_blocks(tensor.storage, np.frombuffer(stored, np.uint8).reshape(len(rows), -1), columns)
+            yield stored
         _drop_pages(mapping, offset, nbytes)
-        return blocks
 
     def _file_path(self, file: str) -> Path:
-        return self._path / file if self._card.container == "safetensors" else self._path
+        if self._card.container == "safetensors":
+            return self._path / file
+        part, paths = GgufPart.of(file), part_paths(self._path)
+        return paths[part.number - 1] if part and part.count == len(paths) else self._path
 
-    def _check_unchanged(self, tensor: StoredTensor, digest: hashlib._Hash | None) -> None:
+    def _check_unchanged(self, tensor: StoredBytes, digest: hashlib._Hash | None) -> None:
         """By the hash of all its bytes, or else by the time at which its file was last written to."""
         if digest is not None and digest.hexdigest() != tensor.sha256:
             raise _changed(tensor, "its hash is another")
@@ -184,7 +224,7 @@ class TensorReader:
         return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def _check_sizes(self) -> None:
-        for tensor in stored_tensors(self._card.tensors):
+        for tensor in stored_places(self._card.tensors):
             if tensor.end > len(self._mappings[tensor.file]):
                 raise _changed(tensor, "its file is shorter")
         size_bytes = sum(len(mapping) for mapping in self._mappings.values())
@@ -236,6 +276,6 @@ def _drop_pages(mapping: mmap.mmap, offset: int, nbytes: int) -> None:
         mapping.madvise(mmap.MADV_DONTNEED, start, offset + nbytes - start)
 
 
-def _changed(tensor: StoredTensor, how: str) -> ModelCorruptError:
+def _changed(tensor: StoredBytes, how: str) -> ModelCorruptError:
     where = f"Tensor {tensor.name} of {tensor.file}"
     return ModelCorruptError(f"{where} has changed since it was indexed: {how}.", remedy=REMEDY)

@@ -1,7 +1,7 @@
 """The headers of a folder of safetensors: one file, or the shards that model.safetensors.index.json names.
 
 Headers are read here and not with the `safetensors` library, which does not tell where tensors lie. Does not
-know what any tensor is for.
+know what any tensor is for, but for the pieces of a quantised matrix (`quantised`).
 
 Format: https://huggingface.co/docs/safetensors/index#format
 """
@@ -14,7 +14,16 @@ from pathlib import Path
 from layerline.errors import LayerlineError, ModelCorruptError, ModelUnsupportedError
 from layerline.models.fields import Fields
 from layerline.models.json_file import read_json, strict_object
-from layerline.models.stored import MAX_TENSORS, check_places, float_bytes, tensor_corrupt
+from layerline.models.quantised.compose import composed
+from layerline.models.quantised.config import Quantisation
+from layerline.models.stored import (
+    MAX_TENSORS,
+    OTHER_BYTES,
+    check_places,
+    check_weights,
+    sized_bytes,
+    tensor_corrupt,
+)
 from layerline.models.tensor_table import StoredTensor
 from layerline.models.unreadable import open_model_file, unreadable
 
@@ -23,8 +32,11 @@ INDEX_NAME = "model.safetensors.index.json"
 MAX_HEADER_BYTES = 100_000_000  # the bound of the format itself
 
 
-def read_safetensors(folder: Path) -> tuple[StoredTensor, ...]:
-    """Every tensor of the folder, of all shards; ModelCorruptError names what is wrong."""
+def read_safetensors(folder: Path, quantisation: Quantisation | None = None) -> tuple[StoredTensor, ...]:
+    """Every tensor of the folder, of all shards; matrices in pieces are put together as `quantisation` says.
+
+    Raises a ModelError that names what is wrong.
+    """
     weight_map = _weight_map(folder)
     files = sorted(set(weight_map.values())) if weight_map else [_only_file(folder)]
     tensors: dict[str, StoredTensor] = {}
@@ -36,7 +48,13 @@ def read_safetensors(folder: Path) -> tuple[StoredTensor, ...]:
     for name, file in weight_map.items():
         if name not in tensors or tensors[name].file != file:
             raise tensor_corrupt(name, file, f"is missing, although {INDEX_NAME} puts it there")
-    return tuple(tensors.values())
+    stored = tuple(tensors.values())
+    if quantisation is not None:
+        stored = composed(stored, quantisation)
+    for tensor in stored:
+        if not tensor.pieces:
+            check_weights(tensor.name, tensor.file, tensor.storage, tensor.shape)
+    return stored
 
 
 def _weight_map(folder: Path) -> dict[str, str]:
@@ -119,7 +137,9 @@ def _parse(file: str, text: bytes) -> dict[str, dict[str, object]]:
 def _tensor(file: str, name: str, entry: Fields, data_start: int) -> StoredTensor:
     storage = entry.text("dtype")
     shape = tuple(entry.list_of(int, "shape"))
-    nbytes = float_bytes(name, file, storage, shape)
+    if storage not in OTHER_BYTES:
+        check_weights(name, file, storage, shape or (1,))
+    nbytes = sized_bytes(name, file, storage, shape)
     offsets = entry.list_of(int, "data_offsets")
     if len(offsets) != 2 or offsets[0] < 0 or offsets[1] - offsets[0] != nbytes:
         raise tensor_corrupt(name, file, f"has the offsets {offsets}, but {list(shape)} {storage} takes {nbytes} bytes")

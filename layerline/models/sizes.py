@@ -230,8 +230,9 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
             held_bytes += form.vector_bytes(len(sides[0]))
             continue
         rows, columns = sides
-        held_bytes += form.matrix_bytes(form.storage(tensor.storage, columns), len(rows), len(columns))
-        if form.is_converted(tensor.storage, columns):
+        own = tensor.storage, columns, tensor.lengths[1]
+        held_bytes += form.matrix_bytes(form.storage(*own), len(rows), len(columns))
+        if form.is_converted(*own):
             converted.add(tensor.storage)
     return WeightSize(numbers=numbers, held_bytes=held_bytes, converted=frozenset(converted))
 

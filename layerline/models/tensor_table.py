@@ -1,13 +1,17 @@
 """Where the tensors of a model lie: as its container stores them, and as the model consists of them.
 
 They are not the same: one stored tensor may hold the rows of several tensors of the model (queries, keys and values in
-one matrix; all experts of a layer in one), and one tensor of the model may be made of several stored ones.
+one matrix; all experts of a layer in one), and one tensor of the model may be made of several stored ones. A quantised
+matrix of a folder is one stored tensor in pieces: its codes, their scales and what else is needed lie apart.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from layerline.checks import require
 
@@ -15,8 +19,8 @@ MOST_BYTES = 1 << 56  # far over any disk, and a number that every wire and floa
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoredTensor:
-    """One tensor as its container names and places it; `shape` is logical, [out, in] for a matrix."""
+class StoredBytes:
+    """What a container names and places; `shape` is logical, [out, in] for a matrix."""
 
     name: str
     file: str  # relative to the model's folder, or the GGUF file's own name
@@ -34,6 +38,38 @@ class StoredTensor:
     def end(self) -> int:
         """The offset of the first byte after it."""
         return self.offset + self.nbytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredPiece(StoredBytes):
+    """What a container stores of a matrix in pieces; `role` says which piece it is."""
+
+    role: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredTensor(StoredBytes):
+    """One tensor that a container stores: by itself, or in the pieces of which `recipe` makes it.
+
+    One in pieces has no place of its own: `storage` is what it is read as, `nbytes` those of all pieces, and `sha256`
+    covers theirs.
+    """
+
+    recipe: str = ""
+    pieces: tuple[StoredPiece, ...] = ()
+
+    @property
+    def places(self) -> tuple[StoredBytes, ...]:
+        """What is read of it."""
+        return self.pieces or (self,)
+
+    def hashed(self, hashes: Mapping[StoredBytes, str]) -> StoredTensor:
+        """The same with the hashes of what is read of it."""
+        if not self.pieces:
+            return replace(self, sha256=hashes[self])
+        pieces = tuple(replace(piece, sha256=hashes[piece]) for piece in self.pieces)
+        content = json.dumps([self.recipe, [[piece.role, piece.storage, piece.sha256] for piece in pieces]])
+        return replace(self, pieces=pieces, sha256=hashlib.sha256(content.encode()).hexdigest())
 
     @property
     def rows(self) -> int:
@@ -99,3 +135,8 @@ class TensorEntry:
 def stored_tensors(entries: tuple[TensorEntry, ...]) -> tuple[StoredTensor, ...]:
     """Every stored tensor that `entries` are made of, once."""
     return tuple(dict.fromkeys(part.tensor for entry in entries for part in entry.ranges))
+
+
+def stored_places(entries: tuple[TensorEntry, ...]) -> tuple[StoredBytes, ...]:
+    """All that is read of the files for `entries`, once."""
+    return tuple(place for tensor in stored_tensors(entries) for place in tensor.places)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from layerline import facts, hold, plan, reports, requests, sampling, scoring, stats_report
+from layerline import facts, hold, plan, plan_request, reports, requests, sampling, scoring, stats_report
 from layerline.errors import LayerlineError, ProtocolError
 from layerline.rpc.status import detail_from_error, error_from_detail
 from layerline.rpc.v1 import common_pb2, coordinator_pb2, node_pb2
@@ -34,7 +34,7 @@ for _module, _messages in (
     (facts, node_pb2),
     (hold, node_pb2),
     (plan, node_pb2),
-    (plan, coordinator_pb2),
+    (plan_request, coordinator_pb2),
     (reports, coordinator_pb2),
     (requests, coordinator_pb2),
     (sampling, common_pb2),

@@ -5,6 +5,7 @@ The same contract as `layerline.rpc.convert`: a message that a noun refuses is a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from layerline.errors import ProtocolError
@@ -24,6 +25,7 @@ from layerline.option import options_of
 from layerline.rpc.v1 import common_pb2, ring_pb2
 from layerline.sampling import SamplingOptions
 
+MAX_KEPT = 1024  # ways to draw
 _OPTIONS = tuple(options_of(SamplingOptions))
 
 
@@ -163,6 +165,10 @@ def _span_from_message(message: ring_pb2.Span) -> Span:
 
 
 def _sampling_to_message(sampling: Sampling) -> ring_pb2.Sampling:
+    return _long_sampling(sampling) if sampling.prompt_ids or sampling.answer_ids else _short_sampling(sampling)
+
+
+def _long_sampling(sampling: Sampling) -> ring_pb2.Sampling:
     options = common_pb2.SamplingOptions(**{name: getattr(sampling, name) for name in _OPTIONS})
     return ring_pb2.Sampling(
         options=options,
@@ -174,7 +180,22 @@ def _sampling_to_message(sampling: Sampling) -> ring_pb2.Sampling:
     )
 
 
+# The same for every token of an answer without penalties, so it is kept.
+_short_sampling = functools.lru_cache(MAX_KEPT)(_long_sampling)
+
+
 def _sampling_from_message(message: ring_pb2.Sampling) -> Sampling:
+    if message.prompt_ids or message.answer_ids:
+        return _read_sampling(message)
+    return _short_sampling_of(message.SerializeToString())
+
+
+@functools.lru_cache(MAX_KEPT)
+def _short_sampling_of(message: bytes) -> Sampling:
+    return _read_sampling(ring_pb2.Sampling.FromString(message))
+
+
+def _read_sampling(message: ring_pb2.Sampling) -> Sampling:
     options = message.options
     return Sampling(
         **{name: getattr(options, name) for name in _OPTIONS},

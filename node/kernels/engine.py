@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from node.kernels.library import Library
-from node.kernels.structures import FORMATS, TILE, Operation, Segment, Step, Work
+from node.kernels.structures import TILE, Operation, Step, Work, format_number
 
 ALIGNMENT = 64
 
@@ -37,17 +37,6 @@ class Engine:
         if self._calls.layerline_run(self._engine, operations, count, ctypes.byref(work), ctypes.byref(step)):
             raise MemoryError("no memory for a step")
 
-    def look_up(self, segment: Segment, columns: int, rows: NDArray[np.int32], out: NDArray[np.float32]) -> None:
-        """Puts those rows of a segment into `out` [rows, columns], as floats."""
-        assert out.flags.c_contiguous
-        assert out.shape == (len(rows), columns)
-        assert not len(rows) or (rows.min() >= 0 and rows.max() < segment.rows)
-        rows = np.ascontiguousarray(rows, np.int32)
-        if self._calls.layerline_look_up(
-            self._engine, ctypes.byref(segment), columns, rows.ctypes.data, len(rows), out.ctypes.data
-        ):
-            raise MemoryError("no memory for an embedding")
-
 
 def pack(
     library: Library, storage: str, stored: NDArray[np.uint8], columns: int, first_row: int, panels: NDArray[np.uint8]
@@ -55,7 +44,7 @@ def pack(
     """Puts stored rows [rows, bytes] into the panels of a matrix, the first as its row `first_row`."""
     assert stored.ndim == 2
     assert stored.strides[1] == 1
-    number = FORMATS.index(storage)
+    number = format_number(storage)
     assert stored.shape[1] == library.calls.layerline_row_bytes(number, columns), "whole blocks of a row"
     rows, last_panel = len(stored), (first_row + len(stored) - 1) // TILE
     assert (last_panel + 1) * library.panel_bytes(storage, columns) <= panels.nbytes, "rows beyond the matrix"

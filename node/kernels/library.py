@@ -12,7 +12,7 @@ import sys
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_void_p
 from pathlib import Path
 
-from node.kernels.structures import FORMATS, VERSION, Operation, Segment, Step, Work
+from node.kernels.structures import VERSION, Operation, Step, Work, format_number
 
 PATH = Path(__file__).with_name("kernels.dylib" if sys.platform == "darwin" else "kernels.so")
 SWITCH = "LAYERLINE_KERNELS"  # an instruction set, or "off"
@@ -40,7 +40,7 @@ class Library:
 
     def panel_bytes(self, storage: str, columns: int) -> int:
         """Bytes of 16 rows of a matrix."""
-        size: int = self.calls.layerline_panel_bytes(FORMATS.index(storage), columns)
+        size: int = self.calls.layerline_panel_bytes(format_number(storage), columns)
         return size
 
     def _instruction_sets(self) -> list[str]:
@@ -93,7 +93,6 @@ def _declared(calls: ctypes.CDLL) -> ctypes.CDLL:
         "panel_bytes": (c_int64, (c_int32, c_int64)),
         "prepared_bytes": (c_int64, (c_void_p, c_int32, c_int32, c_int64, c_int64)),
         "pack": (None, (c_int32, c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p)),
-        "look_up": (c_int32, (c_void_p, POINTER(Segment), c_int64, c_void_p, c_int64, c_void_p)),
         "run": (c_int32, (c_void_p, POINTER(Operation), c_int64, POINTER(Work), POINTER(Step))),
     }
     for name, (gives, takes) in signatures.items():

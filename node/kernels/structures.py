@@ -3,35 +3,59 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 from enum import IntEnum
 
-VERSION = 2  # of all that is said here; the library must have the same
+from layerline.models.grouped import CELL_COLUMNS, grouped_form
+
+VERSION = 4  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"),
 )  # in the order of their numbers
-KV_STORAGES = {"float32": 0, "bfloat16": 1, "int8": 2}
+GROUPED_FORMATS = ("F8_E4M3", "F8_E5M2", "INT4", "INT8")  # those after them, of which the number says the groups too
+SCALES = ("F16", "BF16", "F32")
+KV_STORAGES = {"float32": 0, "bfloat16": 1, "int8": 2, "float16": 3}
 TILE = 16  # positions whose keys and values lie together; also the rows of a panel
+
+
+def format_number(storage: str) -> int:
+    """What the kernels call a storage."""
+    form = grouped_form(storage)
+    if form is None:
+        return FORMATS.index(storage)
+    number = len(FORMATS) + GROUPED_FORMATS.index(form.codes)
+    return number | SCALES.index(form.scale) << 8 | form.group // CELL_COLUMNS << 12
 
 
 class OperationKind(IntEnum):
     """What an operation does."""
 
-    NORM = 0
-    HEAD_NORM = 1
-    PRODUCT = 2
-    TURN = 3
-    ATTEND = 4
-    GATE = 5
-    ADD = 6
+    EMBED = 0
+    TAKE = 1
+    PLACE = 2
+    NORM = 3
+    HEAD_NORM = 4
+    PRODUCT = 5
+    TURN = 6
+    ATTEND = 7
+    GATE = 8
+    ADD = 9
+    PICK = 10
+    ROUND = 11
 
 
 class Segment(ctypes.Structure):
-    """Rows of a matrix in one format, in panels."""
+    """Rows of a matrix in one format, in panels; `order` tells which input each column belongs to, null: its own."""
 
-    _fields_ = (("panels", c_void_p), ("format", c_int32), ("rows", c_int32), ("first_output", c_int64))
+    _fields_ = (
+        ("panels", c_void_p),
+        ("format", c_int32),
+        ("rows", c_int32),
+        ("first_output", c_int64),
+        ("order", c_void_p),
+    )
 
 
 class Matrix(ctypes.Structure):
@@ -101,32 +125,57 @@ class Operation(ctypes.Structure):
     )
 
 
+class PageRun(ctypes.Structure):
+    """Pages that lie next to each other."""
+
+    _fields_ = (("first", c_int32), ("count", c_int32))
+
+
 class StepSpan(ctypes.Structure):
-    """Neighbouring rows of one sequence, and the tiles of its positions from `first_position` on."""
+    """Neighbouring rows of one sequence, and which of the step's runs are its pages from `first_position` on."""
 
     _fields_ = (
         ("first_row", c_int32),
         ("rows", c_int32),
         ("first_position", c_int32),
         ("start", c_int32),
-        ("tiles", c_void_p),
+        ("first_run", c_int32),
+        ("run_count", c_int32),
     )
 
 
 class Step(ctypes.Structure):
-    """The rows of a step; `turns` has an array for each rotation."""
+    """The rows of a step: `input` has their ids or numbers, `picked` says which are wanted in the end."""
 
-    _fields_ = (("rows", c_int64), ("span_count", c_int64), ("spans", POINTER(StepSpan)), ("turns", POINTER(c_void_p)))
+    _fields_ = (
+        ("rows", c_int64),
+        ("span_count", c_int64),
+        ("spans", POINTER(StepSpan)),
+        ("runs", POINTER(PageRun)),
+        ("input", c_char_p),
+        ("picked", POINTER(c_int32)),
+        ("picked_count", c_int64),
+    )
+
+
+class Rotation(ctypes.Structure):
+    """The frequencies of a rotation's pairs."""
+
+    _fields_ = (("frequencies", c_void_p), ("pairs", c_int64))
 
 
 class Work(ctypes.Structure):
-    """What operations work with: buffers, layers, places for prepared rows."""
+    """What operations work with: buffers, layers, rotations, places for prepared and for rounded rows."""
 
     _fields_ = (
         ("buffers", POINTER(Rows)),
         ("layers", POINTER(LayerState)),
+        ("rotations", POINTER(Rotation)),
         ("prepared", c_void_p),
         ("prepared_floats", c_void_p),
+        ("rounded", c_void_p),
+        ("rotation_count", c_int32),
+        ("page_tiles", c_int32),
         ("digits", c_int32),
         ("padding", c_int32),
     )

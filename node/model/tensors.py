@@ -8,7 +8,13 @@ from torch import Tensor
 
 from layerline.frames import TensorBytes
 
-TORCH_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "int32": torch.int32, "int8": torch.int8}
+TORCH_DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "int32": torch.int32,
+    "int8": torch.int8,
+}
 _DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 _SAME_SIZE = {torch.bfloat16: torch.int16}  # numpy has no bfloat16; its bits travel as integers
 

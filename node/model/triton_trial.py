@@ -11,8 +11,6 @@ import torch
 
 from node.kernels.triton_here import triton_here
 
-LEAST_CAPABILITY = (8, 0)  # of a GPU, for products in bfloat16
-
 _MISSING = (ImportError, AttributeError, TypeError, RuntimeError, OSError, subprocess.SubprocessError)
 """What fails where a compiler or a driver is missing, or Triton is of a version that has other functions."""
 
@@ -27,7 +25,7 @@ def tried(
 
     None too for a device that has none anyway.
     """
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < LEAST_CAPABILITY or not triton_here():
+    if device.type != "cuda" or not triton_here(torch.cuda.get_device_capability(device)):
         return None
     try:
         from triton.errors import TritonError  # noqa: PLC0415  # it is there on few machines, and takes long

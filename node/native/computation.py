@@ -16,7 +16,7 @@ from layerline.errors import StageFailedError
 from layerline.frames import Frame, SampledToken, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
-from layerline.models.sizes import ModelSizes
+from layerline.models.sizes import LOGITS_ROWS, ModelSizes
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 from node.kernels.engine import Engine
@@ -26,7 +26,7 @@ from node.native.layers import NativeLayers, RankSums, Sizes
 from node.native.weights import Wanted, load_weights
 from node.ranks.group import RankGroup
 from node.slices.tensor_source import Progress
-from node.step.computation import in_blocks
+from node.step.computation import in_blocks, wanted_rows
 from node.step.sampled_token import WantedToken, sampled_token
 from node.step.token_scores import log_probabilities
 
@@ -59,41 +59,31 @@ class AloneUse:
 
 
 class NativeComputation:
-    """The `Computation` of `layers`, whose residual goes between stages in `dtype`."""
+    """The `Computation` of `layers`."""
 
-    def __init__(
-        self, layers: NativeLayers, use: LogitsUse, *, is_first: bool, dtype: str, weights_bytes: int, kv_bytes: int
-    ) -> None:
+    def __init__(self, layers: NativeLayers, use: LogitsUse, *, weights_bytes: int, kv_bytes: int) -> None:
         self.weights_bytes = weights_bytes
         self.kv_bytes = kv_bytes
         self._layers = layers
         self._use = use
-        self._is_first = is_first
-        self._dtype = dtype
 
     def passed(self, frame: Frame) -> NativeRows:
-        """The frame's rows after the layers."""
-        tensor = frame.tensor
-        if self._is_first:
-            x_TC = self._layers.embedded(np.frombuffer(tensor.data, np.int32))
-        else:
-            x_TC = self._layers.residual(tensor)
-        self._layers.layers_(x_TC, frame.spans)
-        return NativeRows(x_TC, self._layers, self._use, self._dtype)
+        """The frame's rows after the layers, and the logits of the first that are wanted."""
+        x_TC = self._layers.passed(frame.tensor, frame.spans, wanted_rows(frame.spans)[:LOGITS_ROWS])
+        return NativeRows(x_TC, self._layers, self._use)
 
 
 class NativeRows:
     """The `PassedRows` of a `NativeComputation`."""
 
-    def __init__(self, x_TC: NDArray[np.float32], layers: NativeLayers, use: LogitsUse, dtype: str) -> None:
+    def __init__(self, x_TC: NDArray[np.float32], layers: NativeLayers, use: LogitsUse) -> None:
         self._x_TC = x_TC
         self._layers = layers
         self._use = use
-        self._dtype = dtype
 
     def to_bytes(self) -> TensorBytes:
         """As the next stage takes them."""
-        return self._layers.to_bytes(self._x_TC, self._dtype)
+        return self._layers.to_bytes(self._x_TC)
 
     def finite(self) -> NDArray[np.bool_]:
         """Of each row whether all of it is numbers: its sum says so."""
@@ -103,11 +93,11 @@ class NativeRows:
 
     def drawn(self, wanted: Sequence[tuple[int, WantedToken]]) -> list[SampledToken]:
         """The tokens after these rows; logits of other rows are never computed."""
-        return self._use.after((self._layers.logits(self._x_TC, rows), each) for rows, each in in_blocks(wanted))
+        return self._use.after((self._layers.logits(rows), each) for rows, each in in_blocks(wanted))
 
     def scored(self, known: Sequence[tuple[int, int]]) -> list[float]:
         """The log-probabilities of known ids after these rows."""
-        return self._use.scores((self._layers.logits(self._x_TC, rows), ids) for rows, ids in in_blocks(known))
+        return self._use.scores((self._layers.logits(rows), ids) for rows, ids in in_blocks(known))
 
 
 def load_computation(
@@ -131,15 +121,9 @@ def load_computation(
         kv_dtype=spec.held_kv_dtype,
     )
     sums, use = _among(part, group)
-    layers = NativeLayers(engine, own, weights, pages, Sizes(max_rows=spec.max_rows, precision=spec.precision), sums)
-    return NativeComputation(
-        layers,
-        use,
-        is_first=spec.first_layer == 0,
-        dtype=spec.dtype,
-        weights_bytes=total_bytes,
-        kv_bytes=pages.nbytes,
-    )
+    held = Sizes(max_rows=spec.max_rows, precision=spec.precision, dtype=spec.dtype)
+    layers = NativeLayers(engine, own, weights, pages, held, sums)
+    return NativeComputation(layers, use, weights_bytes=total_bytes, kv_bytes=pages.nbytes)
 
 
 def _among(part: ModelPart, group: RankGroup) -> tuple[RankSums | None, LogitsUse]:

@@ -7,45 +7,51 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.held import PANEL_ROWS, held_storage, matrix_bytes
-from node.kernels.engine import Engine, aligned_bytes, pack
+from node.kernels.engine import aligned_bytes, pack
 from node.kernels.library import Library
-from node.kernels.structures import FORMATS, Matrix, Segment
+from node.kernels.structures import Matrix, Segment, format_number
 from node.slices.stored_rows import in_storage
 from node.slices.tensor_source import TensorSlice, TensorSource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panels:
-    """Rows of a matrix in one storage, 16 side by side."""
+    """Rows of a matrix in one storage, 16 side by side; `order_I` tells which input each column belongs to."""
 
     storage: str
     rows: int
     columns: int
     memory: NDArray[np.uint8]
+    order_I: NDArray[np.int32] | None = None
 
     def segment(self, first_output: int) -> Segment:
         """These rows as some of a matrix."""
-        number = FORMATS.index(self.storage)
-        return Segment(panels=self.memory.ctypes.data, format=number, rows=self.rows, first_output=first_output)
+        return Segment(
+            panels=self.memory.ctypes.data,
+            format=format_number(self.storage),
+            rows=self.rows,
+            first_output=first_output,
+            order=None if self.order_I is None else self.order_I.ctypes.data,
+        )
 
 
 class NativeMatrix:
     """Panels one below the other, and perhaps a bias; `structure` points into what is held here."""
 
     def __init__(self, parts: Sequence[Panels], bias_O: NDArray[np.float32] | None = None) -> None:
-        self.parts = tuple(parts)
+        self.parts = _with_shared_orders(parts)
         self.inputs = parts[0].columns
         self.outputs = sum(part.rows for part in parts)
         self.bias_O = bias_O
         firsts = np.cumsum([0, *(part.rows for part in parts)])
         self._segments = (Segment * len(parts))(
-            *(part.segment(int(first)) for part, first in zip(parts, firsts[:-1], strict=True))
+            *(part.segment(int(first)) for part, first in zip(self.parts, firsts[:-1], strict=True))
         )
         self.structure = Matrix(
             segments=ctypes.cast(self._segments, ctypes.POINTER(Segment)),
@@ -56,13 +62,8 @@ class NativeMatrix:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its panels."""
+        """Bytes of its panels; orders are small beside them."""
         return sum(part.memory.nbytes for part in self.parts)
-
-    def look_up(self, engine: Engine, ids_T: NDArray[np.int32], out_TI: NDArray[np.float32]) -> None:
-        """Puts the rows of these numbers into `out_TI`; only for a matrix of one part."""
-        (segment,) = self._segments
-        engine.look_up(segment, self.inputs, ids_T, out_TI)
 
 
 def load_matrix(
@@ -88,11 +89,29 @@ def load_vector(source: TensorSource, slices: Sequence[TensorSlice]) -> NDArray[
 def _panels(library: Library, source: TensorSource, wanted: TensorSlice, weights: str) -> Panels:
     assert wanted.columns is not None, "a vector has no panels"
     rows, columns = wanted.shape
-    storage = held_storage(source.storage(wanted), weights, wanted.columns.part)
-    memory = aligned_bytes(matrix_bytes(storage, rows, columns))
+    storage = held_storage(source.storage(wanted), weights, wanted.columns.part, wanted.columns.length)
+    memory, order_I = aligned_bytes(matrix_bytes(storage, rows, columns)), None
     for block in source.blocks(wanted):
+        if block.storage == storage:
+            order_I = block.order
         stored = in_storage(block, storage)
         pack(library, storage, stored, columns, block.first_row, memory)
         source.count(len(stored) * library.panel_bytes(storage, columns) // PANEL_ROWS)
     source.count(memory.nbytes - rows * library.panel_bytes(storage, columns) // PANEL_ROWS)
-    return Panels(storage=storage, rows=rows, columns=columns, memory=memory)
+    return Panels(storage=storage, rows=rows, columns=columns, memory=memory, order_I=order_I)
+
+
+def _with_shared_orders(parts: Sequence[Panels]) -> tuple[Panels, ...]:
+    """The same parts, those with equal orders having one: rows are prepared once for neighbours with one order."""
+    orders: list[NDArray[np.int32]] = []
+    shared = []
+    for part in parts:
+        order_I = part.order_I
+        if order_I is not None:
+            known = next((each for each in orders if np.array_equal(each, order_I)), None)
+            if known is None:
+                orders.append(order_I)
+            else:
+                part = replace(part, order_I=known)
+        shared.append(part)
+    return tuple(shared)

@@ -31,7 +31,8 @@ class Buffer(IntEnum):
     WIDE = 2  # queries, keys and values; then gate and up
     NARROW = 3  # what attention gives; then what the gate lets through
     PART = 4  # this rank's part of a sum
-    LOGITS = 5
+    PICKED = 5  # the rows of the residual after which logits are wanted
+    LOGITS = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,26 +60,63 @@ class Passage:
     is_part: bool
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ends:
+    """What comes before and after the layers of a stage.
+
+    Without an embedding rows come from another stage, without an output they go to another, as float32 or, if
+    `rounded`, as bfloat16. A rank's embedding begins with the token `first_id`.
+    """
+
+    hidden: int
+    epsilon: float
+    embedding: NativeMatrix | None
+    output: NativeMatrix | None
+    final_norm_C: NDArray[np.float32] | None
+    first_id: int
+    rounded: bool
+
+
 class Program:
-    """The operations of some layers. Keeps what they point to."""
+    """The operations of a stage: `passages` for a step, `logits` alone for further rows of it. Keeps what they use."""
 
-    def __init__(self, layers: Sequence[NativeLayer], epsilon: float, *, in_parts: bool) -> None:
-        self._kept = layers
-        steps = [
-            step for index, layer in enumerate(layers) for step in _layer(layer, index, epsilon, in_parts=in_parts)
+    def __init__(self, layers: Sequence[NativeLayer], ends: Ends, *, in_parts: bool) -> None:
+        self._kept = layers, ends
+        ending = list(_logits(ends)) if ends.output is not None else []
+        operations = [
+            *_beginning(ends, in_parts=in_parts),
+            Operation(kind=OperationKind.PLACE),
+            *(op for index, layer in enumerate(layers) for op in _layer(layer, index, ends.epsilon, in_parts=in_parts)),
+            *ending,
         ]
-        self.passages = tuple(_passages(steps))
+        if ends.output is None and ends.rounded:
+            operations.append(Operation(kind=OperationKind.ROUND, source=Buffer.RESIDUAL, size=ends.hidden))
+        self.passages = tuple(_passages(operations))
+        self.logits = next(_passages(ending), None)
 
 
-def logits_program(norm_C: NDArray[np.float32], epsilon: float, matrix: NativeMatrix) -> Passage:
-    """From rows in Buffer.RESIDUAL to logits."""
-    (passage,) = _passages(
-        [
-            _norm(Buffer.RESIDUAL, norm_C, epsilon),
-            _product(Buffer.NORMED, Buffer.LOGITS, matrix),
-        ]
+def _beginning(ends: Ends, *, in_parts: bool) -> Iterator[Operation]:
+    """The rows' first residual. Of several ranks each has the embeddings of some tokens, and zeros for the others."""
+    if ends.embedding is None:
+        yield Operation(kind=OperationKind.TAKE, target=Buffer.RESIDUAL, flag=ends.rounded, size=ends.hidden)
+        return
+    yield Operation(
+        kind=OperationKind.EMBED,
+        target=Buffer.PART if in_parts else Buffer.RESIDUAL,
+        index=ends.first_id,
+        matrix=ctypes.pointer(ends.embedding.structure),
     )
-    return passage
+    if in_parts:
+        yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, flag=True, size=ends.hidden)
+
+
+def _logits(ends: Ends) -> Iterator[Operation]:
+    """Those of the rows that are picked."""
+    assert ends.output is not None
+    assert ends.final_norm_C is not None
+    yield Operation(kind=OperationKind.PICK, source=Buffer.RESIDUAL, target=Buffer.PICKED, size=ends.hidden)
+    yield _norm(Buffer.PICKED, ends.final_norm_C, ends.epsilon)
+    yield _product(Buffer.NORMED, Buffer.LOGITS, ends.output)
 
 
 def _layer(layer: NativeLayer, index: int, epsilon: float, *, in_parts: bool) -> Iterator[Operation]:
@@ -149,7 +187,7 @@ def _passages(operations: Sequence[Operation]) -> Iterator[Passage]:
     begun: list[Operation] = []
     for operation in operations:
         begun.append(operation)
-        if operation.kind == OperationKind.PRODUCT and operation.target == Buffer.PART:
+        if operation.target == Buffer.PART:
             yield Passage((Operation * len(begun))(*begun), len(begun), is_part=True)
             begun = []
     if begun:

@@ -20,7 +20,8 @@ REMEDY = "This is a fault of layerline, not of the request; restart the coordina
 
 def check_frame(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
     """Raises ProtocolError, naming what is wrong, unless `frame` is for a stage that holds `stage` of `model`."""
-    _require(frame.rows <= stage.max_rows, frame, f"has {frame.rows} rows, more than {stage.max_rows}")
+    if frame.rows > stage.max_rows:
+        raise _wrong(frame, f"has {frame.rows} rows, more than {stage.max_rows}")
     _check_tensor(frame, stage, model)
     for span in frame.spans:
         _check_pages(frame, span, stage)
@@ -35,29 +36,34 @@ def _check_tensor(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
     dtype = "int32" if first else stage.dtype
     shape = (frame.rows,) if first else (frame.rows, model.hidden)
     tensor = frame.tensor
-    _require(tensor.dtype == dtype, frame, f"brings {tensor.dtype} to a stage that takes {dtype}")
-    _require(tensor.shape == shape, frame, f"brings shape {tensor.shape} to a stage that takes {shape}")
+    if tensor.dtype != dtype:
+        raise _wrong(frame, f"brings {tensor.dtype} to a stage that takes {dtype}")
+    if tensor.shape != shape:
+        raise _wrong(frame, f"brings shape {tensor.shape} to a stage that takes {shape}")
     if first:
-        ids = np.frombuffer(tensor.data, np.int32)
-        known = ids.min() >= 0 and ids.max() < model.vocabulary
-        _require(known, frame, f"has token ids outside 0 to {model.vocabulary - 1}")
+        ids = memoryview(tensor.data).cast("i")
+        if min(ids) < 0 or max(ids) >= model.vocabulary:
+            raise _wrong(frame, f"has token ids outside 0 to {model.vocabulary - 1}")
 
 
 def _check_pages(frame: Frame, span: Span, stage: StageSpec) -> None:
-    end_page = max(run.first + run.count for run in span.pages)
-    names = f"names page {end_page - 1} for sequence {span.sequence}, but the pool ends at {stage.pages - 1}"
-    _require(end_page <= stage.pages, frame, names)
-    pages, end = span.skipped_pages + sum(run.count for run in span.pages), span.start + span.count
-    covers = f"has pages for {pages * stage.page_tokens} positions of sequence {span.sequence}, which now has {end}"
-    _require(pages * stage.page_tokens >= end, frame, covers)
+    end_page = max([run.first + run.count for run in span.pages])
+    if end_page > stage.pages:
+        names = f"names page {end_page - 1} for sequence {span.sequence}, but the pool ends at {stage.pages - 1}"
+        raise _wrong(frame, names)
+    pages, end = span.skipped_pages + sum([run.count for run in span.pages]), span.start + span.count
+    if pages * stage.page_tokens < end:
+        covered = pages * stage.page_tokens
+        raise _wrong(frame, f"has pages for {covered} positions of sequence {span.sequence}, which now has {end}")
 
 
 def _check_skipped(frame: Frame, span: Span, stage: StageSpec, model: ModelSpec) -> None:
     """The pages that are left out hold only what no layer looks back to."""
     skipped = span.skipped_pages * stage.page_tokens
     unread = max(0, span.start - model.reach_tokens + 1) if model.reach_tokens else 0
-    leaves_out = f"leaves out {skipped} positions of sequence {span.sequence}, of which {unread} are not read any more"
-    _require(skipped <= unread, frame, leaves_out)
+    if skipped > unread:
+        what = f"leaves out {skipped} positions of sequence {span.sequence}, of which {unread} are not read any more"
+        raise _wrong(frame, what)
 
 
 def _check_apart(frame: Frame, stage: StageSpec) -> None:
@@ -65,8 +71,11 @@ def _check_apart(frame: Frame, stage: StageSpec) -> None:
 
     Pages that nobody writes in this frame may be shared: that is how sequences have a prefix in common.
     """
-    sequences = [span.sequence for span in frame.spans]
-    _require(len(set(sequences)) == len(sequences), frame, "has two spans of one sequence")
+    if len({span.sequence for span in frame.spans}) != len(frame.spans):
+        raise _wrong(frame, "has two spans of one sequence")
+    named = sorted([(run.first, run.first + run.count) for span in frame.spans for run in span.pages])
+    if all(end <= following for (_, end), (following, _) in pairwise(named)):
+        return  # no page is named twice, as in most frames
     spans_naming = np.zeros(stage.pages, np.int32)
     for span in frame.spans:
         _check_distinct(frame, span)
@@ -80,8 +89,8 @@ def _check_apart(frame: Frame, stage: StageSpec) -> None:
 
 def _check_distinct(frame: Frame, span: Span) -> None:
     for run, following in pairwise(sorted(span.pages, key=lambda run: run.first)):
-        twice = f"names page {following.first} twice for sequence {span.sequence}"
-        _require(run.first + run.count <= following.first, frame, twice)
+        if run.first + run.count > following.first:
+            raise _wrong(frame, f"names page {following.first} twice for sequence {span.sequence}")
 
 
 def _written(span: Span, page_tokens: int) -> Iterator[PageRun]:
@@ -104,7 +113,7 @@ def _shared(frame: Frame, writer: Span, written: PageRun) -> ProtocolError:
         if run.first < written.first + written.count and written.first < run.first + run.count
     )
     what = f"writes page {page} for sequence {writer.sequence} and names it for sequence {other}"
-    return ProtocolError(f"Step {frame.step} {what}.", remedy=REMEDY)
+    return _wrong(frame, what)
 
 
 def _check_ids(frame: Frame, model: ModelSpec) -> None:
@@ -112,11 +121,10 @@ def _check_ids(frame: Frame, model: ModelSpec) -> None:
     for span in frame.spans:
         penalised = (*span.sampling.prompt_ids, *span.sampling.answer_ids) if span.sampling else ()
         for ids, done in ((penalised, "penalises"), (span.next_ids, "scores")):
-            known = not ids or (min(ids) >= 0 and max(ids) < model.vocabulary)
-            what = f"{done} token ids outside 0 to {model.vocabulary - 1} for sequence {span.sequence}"
-            _require(known, frame, what)
+            if ids and (min(ids) < 0 or max(ids) >= model.vocabulary):
+                what = f"{done} token ids outside 0 to {model.vocabulary - 1} for sequence {span.sequence}"
+                raise _wrong(frame, what)
 
 
-def _require(condition: bool, frame: Frame, what: str) -> None:
-    if not condition:
-        raise ProtocolError(f"Step {frame.step} {what}.", remedy=REMEDY)
+def _wrong(frame: Frame, what: str) -> ProtocolError:
+    return ProtocolError(f"Step {frame.step} {what}.", remedy=REMEDY)

@@ -68,3 +68,10 @@ def wanted_tokens(spans: Sequence[Span]) -> list[tuple[int, WantedToken]]:
             )
             wanted += zip(range(end - span.draws, end), draws, strict=True)
     return wanted
+
+
+def wanted_rows(spans: Sequence[Span]) -> list[int]:
+    """The rows after which a token is drawn or, in a step that draws none, scored: as `Stage` will ask for them."""
+    ends = list(itertools.accumulate(span.count for span in spans))
+    drawn = [row for end, span in zip(ends, spans, strict=True) for row in range(end - span.draws, end)]
+    return drawn or [row for end, span in zip(ends, spans, strict=True) for row in range(end - len(span.next_ids), end)]

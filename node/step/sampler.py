@@ -18,6 +18,8 @@ function of a key and a counter: here the seed, and the position with the id.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,7 +41,7 @@ def draw(logits: Logits, sampling: Sampling, position: int) -> int | None:
     if sampling.is_changed:
         logits = penalised(logits, sampling)
     likeliest = int(logits.argmax())
-    if not np.isfinite(logits[likeliest]):  # argmax finds a NaN first
+    if not math.isfinite(logits[likeliest]):  # argmax finds a NaN first
         return None
     if sampling.temperature == 0.0:
         return likeliest

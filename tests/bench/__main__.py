@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -38,7 +39,10 @@ def chosen(text: str, known: Iterable[str]) -> list[str]:
 @click.option("--quick", is_flag=True, help="Little work and few repetitions: to see that it works, not to quote.")
 @click.option("--repeats", type=click.IntRange(1), help="How often each case is repeated.")
 @click.option(
-    "--first-layers", type=click.IntRange(0), default=0, help="Layers of the first of two nodes, if not as usual."
+    "--first-layers",
+    type=click.IntRange(0),
+    default=0,
+    help="Layers of the first of two nodes, if not as each case has it.",
 )
 @click.option("--instructions", default="", help="The most that oneDNN uses of the processor, as AVX512_CORE_BF16.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write ratios, cases and machine to a file.")
@@ -76,9 +80,9 @@ def _measured(model: BenchModel, names: list[str], effort: Effort, placement: Pl
     """What the cases of those names that are for `model` found; those on the same clusters follow each other."""
     cases = [case for case in CASES if case.name in names and model.key in case.models]
     found = []
-    for layouts, alike in groupby(cases, key=lambda case: case.layouts):
-        _say(f"{model.key}: starting clusters")
-        with running_pair(model, layouts, placement) as pair:
+    for (layouts, cut), alike in groupby(cases, key=lambda case: (case.layouts, case.cut)):
+        _say(f"{model.key}: starting clusters, the cut {cut}")
+        with running_pair(model, layouts, replace(placement, cut=cut)) as pair:
             for case in alike:
                 _say(f"{model.key}: {case.name}")
                 found.append(case.measure(pair, effort))

@@ -51,13 +51,13 @@ class Cluster:
         return streams_from_json(finished.stdout)
 
     def stats(self) -> dict[str, Any]:
-        """What the coordinator says of the last minute, as `layerline stats --json` has it."""
+        """What the coordinator says, as `layerline stats --json` has it."""
         words = ["layerline", "stats", "--json", "--coordinator", f"127.0.0.1:{COORDINATOR_PORT}"]
         finished = self._lab[DESK].run(words, deadline_s=ASK_DEADLINE_S)
         if finished.exit_code:
             raise RuntimeError(finished.stderr.strip().splitlines()[-1])
-        recent: dict[str, Any] = json.loads(finished.stdout)["recent"]
-        return recent
+        stats: dict[str, Any] = json.loads(finished.stdout)
+        return stats
 
     def worker_bytes(self) -> dict[str, int]:
         """Resident memory of each node's workers, by the node's name."""
@@ -81,11 +81,12 @@ def running_cluster(model: BenchModel, layout: Layout, placement: Placement) -> 
     """A cluster of such nodes with the model placed on them."""
     names = NODE_NAMES[: layout.nodes]
     path = model.fetch()
+    memory = placement.node_words(layout.nodes, path.stat().st_size)
     with Lab(*names, DESK, rate_mbit=LINK_MBIT) as lab:
         for name in names:
             lab[name].give_model(path)
         started = [
-            start_node(lab[name], device=layout.device, cpu=layout.core_of(node), **placement.environment)
+            start_node(lab[name], *memory, device=layout.device, cpu=layout.core_of(node), **placement.environment)
             for node, name in enumerate(names)
         ]
         for node in started:

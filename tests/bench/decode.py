@@ -44,7 +44,7 @@ def decoded(cluster: Cluster, effort: Effort, repetition: int) -> Decoded:
     return Decoded(
         tokens_per_s=stream.decode_tokens_per_s,
         cores_busy=busy_s / stream.token_times_s[-1],
-        hop_us=hop_us(cluster.stats()),
+        hop_us=hop_us(cluster.stats()["recent"]),
     )
 
 

@@ -13,13 +13,16 @@ from tests.lab.machine import REPOSITORY
 class BenchModel:
     """A model by the word that scripts/get-model knows it by; `context_tokens` hold all that a case asks at once.
 
-    `first_layers` are those of the first of two nodes. The last one also has the output matrix, which costs answers as
-    much as some layers do, and prompts nothing; a cut between the two evens serves both.
+    The last of two nodes also has the output matrix, which costs answers as much as some layers do, and prompts
+    nothing. With `even_for_answers` layers on the first node both take as long for an answer's token, with
+    `even_for_prompts` for a prompt; `first_layers` are between the two and serve both.
     """
 
     key: str
     layers: int
     first_layers: int
+    even_for_answers: int
+    even_for_prompts: int
     context_tokens: int
 
     def fetch(self) -> Path:
@@ -32,7 +35,11 @@ class BenchModel:
 MODELS = {
     model.key: model
     for model in (
-        BenchModel(key="smollm2", layers=30, first_layers=15, context_tokens=8192),
-        BenchModel(key="qwen", layers=24, first_layers=14, context_tokens=16384),
+        BenchModel(
+            key="smollm2", layers=30, first_layers=15, even_for_answers=18, even_for_prompts=15, context_tokens=8192
+        ),
+        BenchModel(
+            key="qwen", layers=24, first_layers=14, even_for_answers=19, even_for_prompts=12, context_tokens=16384
+        ),
     )
 }

@@ -18,7 +18,7 @@ from tests.fakes.crowd import Crowd
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import Rows, StageChain, StoredModel
 
-DEFAULT = {"precision": "standard", "weights": "stored", "kv_dtype": "bfloat16", "page_tokens": 16}
+DEFAULT = {"precision": "standard", "weights": "stored", "kv_dtype": "float16", "page_tokens": 16}
 CONTEXT_TOKENS = 120
 ANSWER_TOKENS = 12
 REQUESTS = 40

@@ -35,7 +35,7 @@ def logits(chain: StageChain, chunk_tokens: int = 1) -> NDArray[np.float32]:
     return np.stack([logits_of(token) for token in drawn])
 
 
-@pytest.mark.parametrize(("kv_dtype", "share"), [("float32", 0.0), ("bfloat16", 0.6), ("int8", 1.3)])
+@pytest.mark.parametrize(("kv_dtype", "share"), [("float32", 0.0), ("float16", 0.1), ("bfloat16", 0.6), ("int8", 1.3)])
 def test_keys_and_values_in_fewer_bits_cost_no_more_than_computing_in_bfloat16(
     model: StoredModel, kv_dtype: str, share: float
 ) -> None:

@@ -24,7 +24,7 @@ from coordinator.stats.recorder import Recorder
 from layerline.errors import NodeLostError, PlanDoesNotFitError, StageFailedError
 from layerline.frames import Sampling
 from layerline.hold import HoldHello
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
 from layerline.sampling import SamplingOptions
 from tests.fakes.memory_pipelines import LosableStage, MemoryPipelines, Planned

@@ -15,7 +15,7 @@ from coordinator.model_life import Recovery
 from coordinator.model_service import ModelService, ServiceBounds
 from layerline.frames import Sampling
 from layerline.hold import HoldHello
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.requests import GenerateRequest, Piece
 from layerline.scoring import ScoreRequest, WindowScores
 from tests.fakes.memory_pipelines import MemoryPipelines, Planned

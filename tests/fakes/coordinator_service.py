@@ -20,7 +20,7 @@ from google.protobuf.message import Message as WireMessage
 
 from layerline.errors import LayerlineError
 from layerline.facts import DeviceFacts, NodeFacts
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.reports import (
     Announcement,
     CoordinatorFacts,

@@ -13,7 +13,7 @@ from coordinator.model_service import ServiceBounds
 from coordinator.settings import CoordinatorSettings
 from layerline.models.card import ModelCard
 from layerline.option import options_of
-from layerline.plan import ManualStage, PlanRequest
+from layerline.plan_request import ManualStage, PlanRequest
 from layerline.reports import PlanReport, PrepareEvent, Ready
 from layerline.requests import Completion, Finished, GenerateRequest, Piece
 from layerline.rpc.transport import Transport

@@ -14,7 +14,8 @@ from layerline.errors import LayerlineError, StageFailedError
 from layerline.frames import Frame, StepResult
 from layerline.hold import HoldHello
 from layerline.peer import Peer
-from layerline.plan import PipelinePlan, Plan, PlanRequest, StagePlan
+from layerline.plan import PipelinePlan, Plan, StagePlan
+from layerline.plan_request import PlanRequest
 from node.worker.stage_compute import RankCompute
 from tests.fakes.memory_ring import memory_ring
 from tests.fakes.tiny_models import StoredModel

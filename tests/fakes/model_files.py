@@ -186,19 +186,21 @@ def write_gguf(
     storage: str = "F32",
     metadata: Mapping[str, object | None] | None = None,
     tensors: Mapping[str, NDArray[np.float32] | None] | None = None,
+    part_tensors: int = 0,
 ) -> Path:
     """Writes the model to `path`, matrices in `storage`.
 
-    `metadata` and `tensors` (by stored name) replace or add; a None takes away. Quantised storage needs rows
-    of whole blocks; of a storage that the `gguf` library only reads they are random ones.
+    With `part_tensors` in parts of at most so many, of which the first is returned. `metadata` and `tensors` (by stored
+    name) replace or add; a None takes away. Quantised storage needs rows of whole blocks; of a storage
+    that the `gguf` library only reads they are random ones.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = gguf.GGUFWriter(path, model.family)
+    writer = gguf.GGUFWriter(path, model.family, split_max_tensors=part_tensors)
     for key, value in {**model.metadata(), **tokenizer_metadata(), **(metadata or {})}.items():
         if value is not None:
             _add(writer, key, value)
     rows_of = {name: _gguf_rows(model, name, rows) for name, rows in model.weights().items()}
-    stored = {stored_name(name, "gguf"): rows for name, rows in _stacked(model, rows_of).items()}
+    stored = {stored_name(name, "gguf"): rows for name, rows in stacked(model, rows_of).items()}
     for name, numbers in {**stored, **(tensors or {})}.items():
         if numbers is not None:
             kind = gguf.GGMLQuantizationType["F32" if numbers.ndim == 1 else storage]
@@ -207,7 +209,7 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return next(iter(sorted(path.parent.glob(f"{path.stem}-00001-of-*.gguf")))) if part_tensors else path
 
 
 def _stored(numbers: NDArray[np.float32], kind: gguf.GGMLQuantizationType) -> NDArray[np.generic]:
@@ -245,8 +247,8 @@ def write_folder(
 ) -> Path:
     """Writes the model as a folder; `config` and `tensors` (by stored name) replace or add, a None takes away."""
     folder.mkdir(parents=True, exist_ok=True)
-    stacked = _stacked(model, model.weights())
-    weights = {stored_name(name, "safetensors"): rows.astype(dtype) for name, rows in stacked.items()}
+    rows_of = stacked(model, model.weights())
+    weights = {stored_name(name, "safetensors"): rows.astype(dtype) for name, rows in rows_of.items()}
     stored = {name: rows for name, rows in {**weights, **(tensors or {})}.items() if rows is not None}
     _write_shards(folder, stored, shards)
     settings = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE}
@@ -274,7 +276,7 @@ def _write_shards(folder: Path, stored: Mapping[str, NDArray[np.generic]], shard
     write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
 
 
-def _stacked(model: TinyModel, weights: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+def stacked(model: TinyModel, weights: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
     """The tensors as the family stores them."""
     stored = dict(weights)
     for n in range(model.layers):

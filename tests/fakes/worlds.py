@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from coordinator.planning.problem import Problem
 from layerline.facts import DeviceFacts, Holder, LoadedStage, ModelListing, NodeFacts
 from layerline.models.spec import ModelSpec
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import PlanRequest
 from layerline.version import WIRE_VERSION, __version__
 from tests.fakes.cards import model_card
 from tests.fakes.specs import decoder_spec

@@ -14,7 +14,7 @@ from layerline.errors import (
     RequestError,
 )
 from layerline.models.card import ModelCard
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.reports import Announcement
 from layerline.requests import GenerateRequest, Message
 from tests.fakes.coordinators import answer, events_of, joined, prepared, split, two_nodes

@@ -19,7 +19,7 @@ from layerline.errors import (
     UsageError,
 )
 from layerline.models.card import ModelCard
-from layerline.plan import ManualStage, PlanRequest
+from layerline.plan_request import ManualStage, PlanRequest
 from layerline.reports import Announcement, NodeProgress, Planned, Ready
 from layerline.rpc.transport import Transport
 from tests.fakes.coordinators import answer, events_of, prepared, settings_for, split, two_nodes

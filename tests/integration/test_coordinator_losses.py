@@ -21,7 +21,7 @@ from layerline.errors import (
 )
 from layerline.hold import Heartbeats
 from layerline.models.card import ModelCard
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.requests import GenerateRequest, Piece
 from tests.fakes.coordinators import BOUNDS, answer, coordinator_of, prepared, split
 from tests.fakes.losses import LONG, dies, seat_of, swallow, works_without

@@ -15,7 +15,7 @@ from coordinator.model_service import ModelService, ServiceBounds
 from coordinator.service import CoordinatorService
 from layerline.async_client import AsyncClient
 from layerline.hold import HoldHello
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.reports import CoordinatorFacts
 from layerline.requests import GenerateRequest
 from layerline.rpc.channels import make_server

@@ -19,13 +19,14 @@ from layerline.errors import (
     DeadlineError,
     InternalError,
     LayerlineError,
+    NodeLostError,
     OverloadedError,
     PromptTooLongError,
     ProtocolError,
     StageFailedError,
 )
-from layerline.frames import StepResult
-from layerline.link import Receiver
+from layerline.frames import Frame, StepResult
+from layerline.link import Receiver, Sender
 from tests.fakes.driven_engine import driven
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.memory_ring import memory_ring, route
@@ -79,6 +80,24 @@ class AlteredResults:
         await self._results.close()
 
 
+class NotedFrames:
+    """The frames of a ring; notes each in `story`, and fails at the step `fails_at`."""
+
+    def __init__(self, frames: Sender[Frame], story: list[str], fails_at: int = 0) -> None:
+        self._frames = frames
+        self._story = story
+        self._fails_at = fails_at
+
+    async def send(self, item: Frame) -> None:
+        self._story.append(f"sent {item.spans[0].end}")
+        if item.step == self._fails_at:
+            raise NodeLostError("the link broke")
+        await self._frames.send(item)
+
+    async def close(self) -> None:
+        await self._frames.close()
+
+
 def capacity(stages: int, *, pages: int = 64, max_waiting: int = 64) -> Capacity:
     return Capacity(
         pages=pages,
@@ -110,6 +129,23 @@ async def test_many_answers_at_once_are_those_of_each_alone(count: int) -> None:
         assert answers == [[100 * n + 51 + i for i in range(7 + n)] for n in range(12)]
         assert run.scheduler.idle
         assert run.scheduler.pool.used_pages == 0
+
+
+@pytest.mark.parametrize("fails_at", [0, 3])
+async def test_the_next_step_leaves_before_anybody_is_told_of_the_last(fails_at: int) -> None:
+    """And if it cannot leave, what the last one brought is told all the same."""
+    story: list[str] = []
+    scheduler = Scheduler(capacity(1))
+    engine = Engine(scheduler, Recorder(route(1)))
+    async with asyncio.timeout(DEADLINE_S), memory_ring(stages(1)) as whole:
+        ring = replace(whole, frames=NotedFrames(whole.frames, story, fails_at))
+        async with driven(engine, ring), engine.answer(request(50, 4)) as answer:
+            for _ in range(2 if fails_at else 4):
+                event = await answer.next_event()
+                assert isinstance(event, Token)
+                story.append(f"told {event.position}")
+    told = ["sent 5", "sent 6", "told 5", "sent 7", "told 6"]
+    assert story == (told if fails_at else [*told, "sent 8", "told 7", "told 8"])
 
 
 async def test_leaving_early_frees_everything() -> None:

@@ -12,7 +12,7 @@ from layerline.errors import DeadlineError, ProtocolError
 from layerline.facts import Holder
 from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP
 from layerline.models.card import ModelCard
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2
 from tests.fakes.cases import cases

@@ -9,7 +9,8 @@ import pytest
 from layerline.errors import ModelCorruptError, ModelMismatchError, ModelNotFoundError
 from layerline.models.card import ModelCard
 from layerline.models.card_cache import CardCache
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import PlanRequest
 from tests.fakes.coordinators import two_nodes
 from tests.fakes.model_files import TinyModel, write_folder, write_gguf
 from tests.fakes.node_service import tiny_card

@@ -14,7 +14,7 @@ import pytest
 from coordinator.coordinator import Coordinator
 from coordinator.node_client import NodeClient
 from coordinator.settings import CoordinatorSettings
-from layerline.plan import ManualStage, PlanRequest
+from layerline.plan_request import ManualStage, PlanRequest
 from layerline.requests import Finished, GenerateRequest, Piece
 from layerline.rpc.transport import Transport
 from tests.fakes.coordinators import answer, joined, prepared

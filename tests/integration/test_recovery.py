@@ -13,7 +13,7 @@ import pytest
 from coordinator.verdict import Patience
 from layerline.frames import StepResult
 from layerline.models.card import ModelCard
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from tests.fakes.cases import cases
 from tests.fakes.coordinators import BOUNDS, answer, coordinator_of, prepared, split
 from tests.fakes.losses import comes_to, epoch_of, for_ever, seat_of, swallow

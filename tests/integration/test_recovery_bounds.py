@@ -17,7 +17,7 @@ from layerline.errors import (
 )
 from layerline.frames import Frame
 from layerline.models.card import ModelCard
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.reports import Announcement, Ready
 from layerline.requests import GenerateRequest
 from tests.fakes.coordinators import BOUNDS, answer, coordinator_of, events_of, prepared, split

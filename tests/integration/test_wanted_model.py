@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.coordinator import Coordinator
 from layerline.errors import RequestError
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from layerline.rpc.transport import Transport
 from tests.fakes.coordinators import answer, events_of, prepared, settings_for, split
 from tests.fakes.node_service import nodes_of, tiny_card

@@ -49,6 +49,16 @@ static void compare(const char* what, int format, int detail, const std::vector<
     std::printf("%s differs: format %d, %d\n", what, format, detail);
 }
 
+// Every format; of those with scales of groups one for each kind of scale, with groups of different sizes.
+static std::vector<int> formats() {
+    std::vector<int> numbers;
+    for (int format = 0; format < FORMAT_F8_E4M3; format++) numbers.push_back(format);
+    for (int format = FORMAT_F8_E4M3; format < FORMATS; format++) {
+        for (int scale : {SCALE_F16, SCALE_BF16, SCALE_F32}) numbers.push_back(format | scale << 8 | 3 * scale << 12);
+    }
+    return numbers;
+}
+
 static std::vector<float> product(const Kernels& kernels, const Matrix& matrix, int digits, std::vector<float>& rows, int count) {
     const bool floats = is_float(matrix.segments->format);
     std::vector<uint8_t> prepared(static_cast<size_t>(kernels.prepared_bytes(floats, digits, count, matrix.inputs)));
@@ -56,7 +66,8 @@ static std::vector<float> product(const Kernels& kernels, const Matrix& matrix, 
     std::vector<float> out(static_cast<size_t>(count * matrix.segments->rows));
     for (int64_t row = 0, size = 0; row < count; row += size) {
         size = kernels.group_rows(floats, digits, count - row);
-        kernels.prepare(floats, digits, {rows.data(), matrix.inputs}, row, size, matrix.inputs, prepared.data());
+        kernels.prepare(floats, digits, {rows.data(), matrix.inputs}, matrix.segments->order, row, size, matrix.inputs,
+                        prepared.data());
     }
     kernels.multiply(matrix, *matrix.segments, digits, prepared.data(), count, 0, (matrix.segments->rows + 15) / 16,
                      {out.data(), matrix.segments->rows}, false, scratch.data());
@@ -65,9 +76,11 @@ static std::vector<float> product(const Kernels& kernels, const Matrix& matrix, 
 
 static void compare_products(const Kernels& one, const Kernels& other) {
     const int64_t columns = 512;
-    for (int format = 0; format < FORMATS; format++) {
+    std::vector<int32_t> reversed(columns);
+    for (int64_t column = 0; column < columns; column++) reversed[column] = static_cast<int32_t>(columns - 1 - column);
+    for (int format : formats()) {
         std::vector<uint8_t> panels = panels_of(format, columns, 6);
-        Segment segment = {panels.data(), format, 83, 0};
+        Segment segment = {panels.data(), format, 83, 0, is_float(format) ? nullptr : reversed.data()};
         Matrix matrix = {&segment, nullptr, columns, 1, 0};
         std::vector<float> unpacked[2];
         for (int i = 0; i < 2; i++) {
@@ -125,7 +138,7 @@ int main() {
     compare_products(one, other);
     std::vector<float> rows(150 * 10 * 64);
     for (float& own : rows) own = number();
-    for (int storage = 0; storage < 3; storage++) {
+    for (int storage = 0; storage < 4; storage++) {
         compare("attention", storage, 0, attended(one, storage, rows, 150), attended(other, storage, rows, 150));
     }
     std::vector<float> in(1000), up(1000), normed[2], gated[2];

@@ -1,4 +1,4 @@
-"""The kernels of processors that these tests do not run on: compiled for them, and run by an emulator."""
+"""The kernels of processors that these tests do not run on give the bits of plain code, in an emulator."""
 
 from __future__ import annotations
 
@@ -10,18 +10,38 @@ import pytest
 
 from tests.lab.machine import REPOSITORY
 
-SOURCES = REPOSITORY / "node" / "kernels" / "src"
-COMPILER, EMULATOR = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64")
-FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off", "-w", "-static", "-march=armv8.2-a+dotprod+fp16", "-DCOMPARED=neon"]
+SOURCES, TESTS = REPOSITORY / "node" / "kernels" / "src", REPOSITORY / "tests" / "kernels"
+FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off", "-w"]
 DEADLINE_S = 900.0
 
 
+def compared(name: str, compiler: str, flags: list[str], emulator: list[str], folder: Path) -> str:
+    """What the comparison of the instruction set `name` with plain code says."""
+    program = folder / "compare"
+    files = [
+        TESTS / "compare.cpp",
+        *(SOURCES / file for file in (f"kernels_{name}.cpp", "kernels_plain.cpp", "panels.cpp")),
+    ]
+    words = [compiler, *FLAGS, f"-DCOMPARED={name}", *flags, "-o", str(program), *map(str, files)]
+    subprocess.run(words, check=True, timeout=DEADLINE_S)
+    done = subprocess.run([*emulator, str(program)], capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    return done.stdout + done.stderr
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(COMPILER is None or EMULATOR is None, reason="needs g++-aarch64-linux-gnu and qemu-user")
+def test_avx512_gives_the_bits_of_plain_code(tmp_path: Path) -> None:
+    """Its operations are functions of plain C++ there."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("needs g++")
+    said = compared("avx512", compiler, [f"-I{TESTS / 'emulated'}"], [], tmp_path)
+    assert said == "avx512 and plain: 0 differences\n"
+
+
+@pytest.mark.slow
 def test_neon_gives_the_bits_of_plain_code(tmp_path: Path) -> None:
-    program = tmp_path / "compare"
-    files = [SOURCES / "kernels_neon.cpp", SOURCES / "kernels_plain.cpp", SOURCES / "panels.cpp"]
-    compare = REPOSITORY / "tests" / "kernels" / "compare.cpp"
-    subprocess.run([str(COMPILER), *FLAGS, "-o", program, compare, *files], check=True, timeout=DEADLINE_S)
-    done = subprocess.run([str(EMULATOR), program], capture_output=True, text=True, check=False, timeout=DEADLINE_S)
-    assert done.stdout == "neon and plain: 0 differences\n", done.stderr
+    compiler, emulator = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64")
+    if compiler is None or emulator is None:
+        pytest.skip("needs g++-aarch64-linux-gnu and qemu-user")
+    flags = ["-static", "-march=armv8.2-a+dotprod+fp16"]
+    assert compared("neon", compiler, flags, [emulator], tmp_path) == "neon and plain: 0 differences\n"

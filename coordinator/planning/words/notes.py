@@ -10,10 +10,12 @@ from coordinator.planning.room import useful_pages
 from coordinator.planning.split import Split
 from coordinator.planning.stages import pages_of, tightest_of
 from coordinator.planning.ways import Way
-from coordinator.planning.words.reasons import held_words, left_out_sentence
+from coordinator.planning.words.reasons import left_out_sentence
 from coordinator.planning.words.speeds import speed_notes
-from layerline.models.held import INTEGERS, WeightForm
+from layerline.models.grouped import storage_words
+from layerline.models.held import WeightForm
 from layerline.models.model_parts import unevenness
+from layerline.plan import form_in_words
 from layerline.units import format_bytes, format_seconds
 
 
@@ -57,9 +59,9 @@ def _ways_notes(decision: Decision) -> list[str]:
 
 def _way_words(problem: Problem, way: Way) -> str:
     if way.precision:
-        return f"kernels in {way.precision} precision over weights {held_words(way.weights)}"
+        return f"kernels in {way.precision} precision over weights {form_in_words(way.weights)}"
     unpacked = ", unpacked for each product" if problem.footprint_of(way).sizes.unpacks else ""
-    return f"torch in {problem.request.dtype} over weights {held_words(way.weights)}{unpacked}"
+    return f"torch in {problem.request.dtype} over weights {form_in_words(way.weights)}{unpacked}"
 
 
 def _converted_notes(decision: Decision) -> list[str]:
@@ -72,10 +74,11 @@ def _converted_notes(decision: Decision) -> list[str]:
 
 
 def _converted_note(form: WeightForm, storages: set[str]) -> str:
+    names = ", ".join(sorted(map(storage_words, storages)))
     why = f"as {'the kernels do' if form.kernels else 'torch does'} not multiply them as they are"
-    if storages <= INTEGERS.keys():
+    if all(map(form.multiplies, storages)):
         why = "as ranks divide their blocks"
-    return f"Matrices stored as {', '.join(sorted(storages))} are held in {form.lossless}, {why}."
+    return f"Matrices stored as {names} are held in {form.lossless}, {why}."
 
 
 def _split_notes(decision: Decision, split: Split) -> list[str]:

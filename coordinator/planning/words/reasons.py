@@ -41,11 +41,6 @@ def left_out_sentence(left_out: LeftOut) -> str:
     return f"{left_out.node.name} is left out: {_why_left_out(left_out.reason)}."
 
 
-def held_words(weights: str) -> str:
-    """How weights are held."""
-    return "as they are stored" if weights == "stored" else f"in {weights}"
-
-
 def device_count(group: DeviceGroup) -> str:
     """How many devices there are."""
     return _devices(len(group.ranks))

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from coordinator.planning.candidates import Candidates
 from coordinator.planning.decision import Misfit, TooSmall
 from coordinator.planning.footprint import MIDDLE
-from coordinator.planning.words.reasons import held_words, left_out_sentence
+from coordinator.planning.words.reasons import left_out_sentence
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import NodeFacts
+from layerline.plan import form_in_words
 from layerline.units import format_bytes
 
 REMEDY = (
@@ -101,8 +102,9 @@ def _least_needed_bytes(candidates: Candidates, node: NodeFacts, layers: range, 
 def _parts(misfit: Misfit) -> str:
     footprint, pages = misfit.problem.footprint, misfit.sequence_pages
     layers, sizes = footprint.layers, footprint.sizes
+    form = form_in_words(sizes.form.weights)
     return (
-        f"Its weights take {format_bytes(footprint.weights_bytes(layers))} {held_words(sizes.form.weights)},"
+        f"Its weights take {format_bytes(footprint.weights_bytes(layers))} {form},"
         f" its KV pages {format_bytes(footprint.kv_bytes(layers, pages))} in {sizes.kv_dtype}; a node needs at least"
         f" {format_bytes(footprint.least_bytes(pages))} to hold one of its {len(layers)} layers."
     )

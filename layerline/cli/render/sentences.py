@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from layerline.perplexity import Perplexity
+from layerline.plan import form_in_words
 from layerline.reports import NodesReport, PlanReport, StageReport
 from layerline.requests import Finished
 from layerline.scoring import ScoringFinished
@@ -13,8 +14,8 @@ def plan_lines(plan: PlanReport) -> list[str]:
     """Which node holds which layers, one line a stage below one on the model."""
     widest = max((len(stage.node) for stage in plan.stages), default=0)
     nodes = "1 node" if len(plan.stages) == 1 else f"{len(plan.stages)} nodes"
-    held = plan.dtype if plan.kv_dtype == plan.dtype else f"{plan.dtype}, KV in {plan.kv_dtype}"
-    head = f"{plan.model}: {plan.layers} layers in {held}, context {plan.context_tokens} tokens, on {nodes}"
+    held = form_in_words(plan.weights) + ("" if plan.kv_dtype == plan.weights else f", KV in {plan.kv_dtype}")
+    head = f"{plan.model}: {plan.layers} layers {held}, context {plan.context_tokens} tokens, on {nodes}"
     return [head, *(f"  {stage.node:<{widest}}  {_stage_text(stage)}" for stage in plan.stages)]
 
 

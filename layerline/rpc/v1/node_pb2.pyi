@@ -337,7 +337,7 @@ class StageSpec(_message.Message):
     max_rows: _builtins.int
     """the most rows a step may have"""
     kv_dtype: _builtins.str
-    """"bfloat16", "float32", "int8"; empty: as dtype"""
+    """"float16", "bfloat16", "float32", "int8"; empty: as dtype"""
     weights: _builtins.str
     """"stored", "bfloat16", "float32", "int8", "int4"; empty: as dtype"""
     precision: _builtins.str

@@ -7,9 +7,8 @@ Pure but for the readings it is given; what the operating system and the driver 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from layerline.errors import UsageError
 from layerline.facts import DeviceFacts
@@ -28,6 +27,7 @@ class DeviceReading:
     name: str
     total_bytes: int
     free_bytes: int
+    capability: tuple[int, int] = (0, 0)  # CUDA's word for what a GPU can
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,12 +90,12 @@ def device_facts(
     threads: Mapping[str, int],
     speeds: Mapping[str, Speed],
     own_bytes: Mapping[str, int],
-    kernels: Mapping[str, str] = MappingProxyType({}),
+    kernels: Callable[[DeviceReading], str] = lambda _reading: "",
 ) -> tuple[DeviceFacts, ...]:
     """The facts of every device; `memory_bytes` is what models may take on all of them together, if given.
 
-    `own_bytes` is what this node's own stage takes on each, which counts as free; `kernels` what multiplies weights as
-    they are stored, for each kind of device that has something for it.
+    `own_bytes` is what this node's own stage takes on each, which counts as free; `kernels` says what multiplies
+    weights as they are stored on a device, empty if nothing does.
     """
     total_bytes = sum(reading.total_bytes for reading in readings)
     facts = []
@@ -118,7 +118,7 @@ def device_facts(
                 matrix_flops_per_s=speed.matrix_flops_per_s,
                 memory_bytes_per_s=speed.memory_bytes_per_s,
                 measured_while_busy=speed.busy,
-                kernels=kernels.get(reading.kind, ""),
+                kernels=kernels(reading),
             )
         )
     return tuple(facts)

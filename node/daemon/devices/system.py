@@ -84,10 +84,18 @@ def _read_cuda(device: str, handle: Any) -> DeviceReading:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         total_bytes, free_bytes = int(memory.total), int(memory.free)
         name = str(pynvml.nvmlDeviceGetName(handle))
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     except pynvml.NVMLError as error:
         log.warning("%s cannot be read: %s", device, error)
         return DeviceReading(device=device, kind="cuda", name="unreadable", total_bytes=0, free_bytes=0)
-    return DeviceReading(device=device, kind="cuda", name=name, total_bytes=total_bytes, free_bytes=free_bytes)
+    return DeviceReading(
+        device=device,
+        kind="cuda",
+        name=name,
+        total_bytes=total_bytes,
+        free_bytes=free_bytes,
+        capability=(int(major), int(minor)),
+    )
 
 
 def _machine_memory() -> tuple[int, int]:

@@ -93,8 +93,12 @@ class DeviceWatch:
             threads=self.threads,
             speeds=self.speeds,
             own_bytes=own_bytes,
-            kernels={"cpu": kernels_here(), "cuda": triton_here()},
+            kernels=_kernels_of,
         )
+
+
+def _kernels_of(reading: DeviceReading) -> str:
+    return kernels_here() if reading.kind == "cpu" else triton_here(reading.capability)
 
 
 def check_kernels() -> None:

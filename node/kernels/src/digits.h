@@ -59,12 +59,20 @@ inline int group_rows(int left, int most) {
     return 1;
 }
 
-// Rows [row, row + count) of a group of `rows`, from rows of `columns` floats, `stride` apart.
+// Rows [row, row + count) of a group of `rows`, from rows of `columns` floats, `stride` apart; in `order`, if there is one.
 template <int DIGITS>
-inline void make_group(const float* rows, int64_t stride, int count, int64_t columns, uint8_t* place) {
+inline void make_group(const float* rows, int64_t stride, const int32_t* order, int count, int64_t columns, uint8_t* place) {
     RowBlock<DIGITS>* out = reinterpret_cast<RowBlock<DIGITS>*>(place);
     for (int64_t block = 0; block < columns / BLOCK; block++) {
-        for (int row = 0; row < count; row++) make_row_block<DIGITS>(rows + row * stride + BLOCK * block, *out++);
+        for (int row = 0; row < count; row++) {
+            float ordered[BLOCK];
+            const float* numbers = rows + row * stride + BLOCK * block;
+            if (order) {
+                for (int i = 0; i < BLOCK; i++) ordered[i] = rows[row * stride + order[BLOCK * block + i]];
+                numbers = ordered;
+            }
+            make_row_block<DIGITS>(numbers, *out++);
+        }
     }
 }
 

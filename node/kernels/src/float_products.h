@@ -9,8 +9,6 @@ constexpr int FLOAT_GROUP = WIDTH == 1 ? 12 : WIDTH == 2 ? 6 : 4;
 constexpr int64_t FLOAT_TILE_COLUMNS = 256;
 
 // Rows of a group side by side, column by column; columns up to a whole chain are zero.
-inline int64_t whole_chains(int64_t columns) { return (columns + CHAIN - 1) / CHAIN * CHAIN; }
-
 inline void make_float_group(const float* rows, int64_t stride, int count, int64_t columns, float* place) {
     for (int64_t column = 0; column < whole_chains(columns); column++) {
         for (int row = 0; row < count; row++) *place++ = column < columns ? rows[row * stride + column] : 0.0f;
@@ -22,20 +20,24 @@ NOT_INLINED void one_float_row(const Matrix& matrix, const Segment& segment, con
                                              int64_t first_panel, int64_t end_panel, Rows out, bool adds) {
     const int64_t columns = whole_chains(matrix.inputs);
     constexpr int64_t COLUMN_BYTES = FORMAT::BYTES * PANEL_ROWS;
+    const int64_t panel_bytes = columns * COLUMN_BYTES + FORMAT::scales_bytes(segment.format, columns);
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
-        const uint8_t* bytes = segment.panels + panel * columns * COLUMN_BYTES;
+        const uint8_t* bytes = segment.panels + panel * panel_bytes;
+        const FORMAT format(segment.format, bytes, columns);
         F sums[WIDTH];
         for (int v = 0; v < WIDTH; v++) sums[v] = splat_float(0.0f);
         for (int64_t column = 0; column < columns; column += CHAIN) {
             F chain[WIDTH];
             for (int v = 0; v < WIDTH; v++) chain[v] = splat_float(0.0f);
+            typename FORMAT::Scales scales[WIDTH];
+            for (int v = 0; v < WIDTH; v++) scales[v] = format.scales(column, LANES * v);
             for (int64_t line = 0; line < CHAIN * COLUMN_BYTES; line += 64) ask_for(bytes + column * COLUMN_BYTES + line);
 UNROLL(8)
             for (int i = 0; i < CHAIN; i++) {
                 F factor = splat_float(row[column + i]);
                 for (int v = 0; v < WIDTH; v++) {
-                    F numbers = FORMAT::numbers(bytes + (column + i) * COLUMN_BYTES + FORMAT::BYTES * LANES * v);
-                    chain[v] = fma(numbers, factor, chain[v]);
+                    const uint8_t* place = bytes + (column + i) * COLUMN_BYTES + FORMAT::BYTES * LANES * v;
+                    chain[v] = fma(format.numbers(place, scales[v]), factor, chain[v]);
                 }
             }
             for (int v = 0; v < WIDTH; v++) sums[v] = add(sums[v], chain[v]);
@@ -88,17 +90,25 @@ void several_float_rows(const Matrix& matrix, const Segment& segment, const floa
                         int64_t first_panel, int64_t end_panel, Rows out, bool adds, uint8_t* scratch) {
     const int64_t columns = whole_chains(matrix.inputs);
     constexpr int64_t COLUMN_BYTES = FORMAT::BYTES * PANEL_ROWS;
+    const int64_t panel_bytes = columns * COLUMN_BYTES + FORMAT::scales_bytes(segment.format, columns);
     float* unpacked = reinterpret_cast<float*>(scratch);
     float* sums = unpacked + FLOAT_TILE_COLUMNS * PANEL_ROWS;
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
-        const uint8_t* bytes = segment.panels + panel * columns * COLUMN_BYTES;
+        const uint8_t* bytes = segment.panels + panel * panel_bytes;
+        const FORMAT format(segment.format, bytes, columns);
         for (int64_t first_row = 0; first_row < rows; first_row += MOST_SUMS) {
             const int64_t own_rows = rows - first_row < MOST_SUMS ? rows - first_row : MOST_SUMS;
             std::memset(sums, 0, sizeof(float) * own_rows * PANEL_ROWS);
             for (int64_t first = 0; first < columns; first += FLOAT_TILE_COLUMNS) {
                 const int64_t count = columns - first < FLOAT_TILE_COLUMNS ? columns - first : FLOAT_TILE_COLUMNS;
-                for (int64_t i = 0; i < count * WIDTH; i++) {
-                    store_floats(unpacked + LANES * i, FORMAT::numbers(bytes + first * COLUMN_BYTES + FORMAT::BYTES * LANES * i));
+                for (int64_t chain = 0; chain < count; chain += CHAIN) {
+                    for (int v = 0; v < WIDTH; v++) {
+                        const typename FORMAT::Scales scales = format.scales(first + chain, LANES * v);
+                        for (int64_t i = chain * PANEL_ROWS + LANES * v; i < (chain + CHAIN) * PANEL_ROWS; i += PANEL_ROWS) {
+                            const uint8_t* place = bytes + first * COLUMN_BYTES + FORMAT::BYTES * i;
+                            store_floats(unpacked + i, format.numbers(place, scales));
+                        }
+                    }
                 }
                 for (int64_t row = 0, size = 0; row < own_rows; row += size) {
                     size = group_rows(static_cast<int>(own_rows - row), FLOAT_GROUP);

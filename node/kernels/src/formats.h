@@ -6,7 +6,11 @@
 // in their order; `word` gives one of them. A number of the matrix is scale * (byte - OFFSET) + least, where a scale (and a
 // least number, where MINIMA says that there is one) serves 32 / PARTS columns; `scales` gives them. After PERIOD cells the
 // bits lie as in the first ones. The source of every layout is the `gguf` library.
+//
+// Formats without SMALL have scales of groups of columns, as their number says (`Grouping`): the second part has those of each
+// group, of 16 rows side by side, and of integers the byte that stands for zero.
 #pragma once
+#include "kernels.h"
 #include "vectors.h"
 
 namespace {
@@ -15,6 +19,7 @@ struct Block {
     const uint8_t* words;
     const uint8_t* small;
     int first_row;
+    int32_t number;  // of its format
 
     I word(int index) const { return load(words + 64 * index + 4 * first_row); }
     F half(int index) const { return float16s(small + 32 * index + 2 * first_row); }
@@ -26,6 +31,15 @@ struct Scales {
     F scale[2];
     F least[2];
 };
+
+// The scales of a group, of LANES rows.
+inline F group_scales(layerline::Grouping grouping, const uint8_t* group, int first_row) {
+    switch (grouping.scale()) {
+        case layerline::SCALE_F16: return float16s(group + 2 * first_row);
+        case layerline::SCALE_BF16: return bfloat16s(group + 2 * first_row);
+        default: return bits_of(load(group + 4 * first_row));
+    }
+}
 
 inline I every_byte(uint32_t byte) { return splat(static_cast<int32_t>(byte * 0x01010101u)); }
 
@@ -260,6 +274,32 @@ struct MXFP4 {
         F first = bits_of(left<23>(plus(half, splat(64)))), second = bits_of(left<23>(plus(minus(exponent, half), splat(62))));
         out.scale[0] = mul(first, second);
     }
+};
+
+// The scale of a block's group. What stands for zero in it may be another code than ZERO, for which the least number makes up.
+template <int ZERO> inline void group_scale_and_least(const Block& block, Scales& out) {
+    const layerline::Grouping grouping{block.number};
+    const I zero = bytes8(block.small + PANEL_ROWS * grouping.scale_bytes() + block.first_row);
+    out.scale[0] = group_scales(grouping, block.small, block.first_row);
+    out.least[0] = mul(to_floats(minus(splat(ZERO), zero)), out.scale[0]);
+}
+
+struct INT4 {
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 0, PARTS = 1, OFFSET = 8;
+    static constexpr bool SIGNED = false, MINIMA = true;
+    typedef NoState State;
+    static State begin(const Block&) { return {}; }
+    static I word(const Block& block, const State&, int, int index) { return nibble_word(block, 0, index); }
+    static void scales(const Block& block, const State&, int, Scales& out) { group_scale_and_least<8>(block, out); }
+};
+
+struct INT8 {
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 8, SMALL = 0, PARTS = 1, OFFSET = 0;
+    static constexpr bool SIGNED = true, MINIMA = true;
+    typedef NoState State;
+    static State begin(const Block&) { return {}; }
+    static I word(const Block& block, const State&, int, int index) { return block.word(index); }
+    static void scales(const Block& block, const State&, int, Scales& out) { group_scale_and_least<128>(block, out); }
 };
 
 }  // namespace

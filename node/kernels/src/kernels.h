@@ -10,6 +10,7 @@ struct Segment {
     int32_t format;
     int32_t rows;
     int64_t first_output;
+    const int32_t* order;  // which input each column belongs to; null: they are in the inputs' order
 };
 
 // A matrix: its segments, one below the other, and perhaps a bias of each output.
@@ -51,15 +52,37 @@ struct AttentionForm {
 
 enum Format {
     FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_Q4_0, FORMAT_Q4_1, FORMAT_Q5_0, FORMAT_Q5_1, FORMAT_Q8_0, FORMAT_Q2_K,
-    FORMAT_Q3_K, FORMAT_Q4_K, FORMAT_Q5_K, FORMAT_Q6_K, FORMAT_IQ4_NL, FORMAT_IQ4_XS, FORMAT_MXFP4, FORMATS
+    FORMAT_Q3_K, FORMAT_Q4_K, FORMAT_Q5_K, FORMAT_Q6_K, FORMAT_IQ4_NL, FORMAT_IQ4_XS, FORMAT_MXFP4,
+    FORMAT_F8_E4M3, FORMAT_F8_E5M2, FORMAT_INT4, FORMAT_INT8, FORMATS  // these have scales of groups of columns
 };
+
+enum Scale { SCALE_F16, SCALE_BF16, SCALE_F32 };
+
+// The number of a format with scales of groups says which: the format in the lowest byte, the kind of its scales in four bits,
+// then how many blocks of 32 columns a group has, 0 for a group of all columns.
+struct Grouping {
+    int32_t number;
+
+    int format() const { return number & 255; }
+    int scale() const { return number >> 8 & 15; }
+    int64_t blocks() const { return number >> 12; }
+    int scale_bytes() const { return scale() == SCALE_F32 ? 4 : 2; }
+    int group_bytes() const { return scale_bytes() + (format() >= FORMAT_INT4 ? 1 : 0); }  // of a row: integers have a zero
+    int64_t group_of(int64_t block) const {  // in 32 bits, whose division is much faster
+        return blocks() ? static_cast<uint32_t>(block) / static_cast<uint32_t>(blocks()) : 0;
+    }
+    int64_t groups(int64_t columns) const { return group_of((columns + 31) / 32 - 1) + 1; }
+};
+
+inline int format_of(int32_t number) { return Grouping{number}.format(); }
 
 // Everything that is written once and compiled for each instruction set.
 struct Kernels {
     const char* name;
     int64_t (*prepared_bytes)(bool floats, int digits, int64_t rows, int64_t columns);
     int (*group_rows)(bool floats, int digits, int64_t left);
-    void (*prepare)(bool floats, int digits, Rows in, int64_t first_row, int64_t rows, int64_t columns, uint8_t* place);
+    void (*prepare)(bool floats, int digits, Rows in, const int32_t* order, int64_t first_row, int64_t rows, int64_t columns,
+                    uint8_t* place);
     void (*multiply)(const Matrix& matrix, const Segment& segment, int digits, const uint8_t* prepared, int64_t rows,
                      int64_t first_panel, int64_t end_panel, Rows out, bool adds, uint8_t* scratch);
     void (*unpack_row)(int format, const uint8_t* panel, int64_t columns, int row, float* out);

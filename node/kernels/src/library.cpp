@@ -63,7 +63,7 @@ const Kernels* runnable(int index) {
 
 using namespace layerline;
 
-constexpr int32_t VERSION = 2;  // of all that is said here and in library.h
+constexpr int32_t VERSION = 4;  // of all that is said here and in library.h
 
 OFFERED int32_t layerline_version() { return VERSION; }
 
@@ -114,17 +114,7 @@ OFFERED void layerline_pack(int32_t format, const uint8_t* stored, int64_t strid
     }
 }
 
-// The rows of these numbers as floats [count][columns]. This and what follows give 0, or 1 if there was no memory.
-OFFERED int32_t layerline_look_up(Engine* engine, const Segment* segment, int64_t columns, const int32_t* rows, int64_t count,
-                                  float* out) {
-    try {
-        engine->look_up(*segment, columns, rows, count, out);
-    } catch (...) {
-        return 1;
-    }
-    return 0;
-}
-
+// Runs operations one after the other. Gives 0, or 1 if there was no memory.
 OFFERED int32_t layerline_run(Engine* engine, const Operation* operations, int64_t count, const Work* work, const Step* step) {
     try {
         engine->run(operations, count, *work, *step);

@@ -19,13 +19,18 @@ const char* instruction_sets();
 
 // One operation of a program, on numbered buffers of rows. Which fields mean what is said at each kind.
 enum OperationKind {
+    EMBED,     // the rows of `matrix` that the step's ids name -> out; the first is that of id `index`, of other ids zeros
+    TAKE,      // the step's input, `size` numbers a row, float32 or, if `flag`, bfloat16 -> out
+    PLACE,     // where the step's rows lie, for TURN and ATTEND until the next one
     NORM,      // in -> out, by `weight` [size], epsilon `number`
     HEAD_NORM, // in place on `out`: `count` heads of `size` numbers from head `index` on, each by `weight` [size]
     PRODUCT,   // in -> out, by `matrix`; added to what is there if `flag`
-    TURN,      // in place on `out`: `count` heads of `size` numbers, by the step's turns of number `index`
+    TURN,      // in place on `out`: `count` heads of `size` numbers, by rotation number `index`
     ATTEND,    // keeps keys and values of `in` (queries, keys, values side by side) and reads, -> out; layer number `index`
     GATE,      // in (gate, then up, `size` each) -> out
-    ADD,       // out += in, `size` numbers of each row
+    ADD,       // out += in or, if `flag`, out = in; `size` numbers of each row
+    PICK,      // the rows of `in` that the step picks, `size` numbers each -> out; further operations have these rows only
+    ROUND,     // in, `size` numbers a row -> the work's rounded rows, as bfloat16
 };
 
 struct Operation {
@@ -38,19 +43,26 @@ struct Operation {
     const Matrix* matrix;
 };
 
-// What one step brings: its rows, the spans they are in, and of each rotation the turns of its rows.
+// What one step brings: rows, the spans they are in, and which of them are wanted in the end.
+struct PageRun {
+    int32_t first, count;
+};
+
 struct StepSpan {
     int32_t first_row, rows;
-    int32_t first_position;      // of the first tile that the sequence still has
+    int32_t first_position;      // of the first page that the sequence still has
     int32_t start;               // the position of its first row
-    const int32_t* tiles;        // of its positions, from first_position on
+    int32_t first_run, run_count;  // of the sequence's pages, from first_position on
 };
 
 struct Step {
     int64_t rows;
     int64_t span_count;
     const StepSpan* spans;
-    const float* const* turns;   // of each rotation [rows][size]
+    const PageRun* runs;
+    const void* input;           // int32 ids, or numbers
+    const int32_t* picked;       // numbers of rows
+    int64_t picked_count;
 };
 
 struct Layer {
@@ -58,12 +70,22 @@ struct Layer {
     AttentionForm form;
 };
 
-// What a program works with: buffers, the layers' pages, a place for prepared rows.
+// The frequencies of a rotation's pairs.
+struct Rotation {
+    const float* frequencies;
+    int64_t pairs;
+};
+
+// What a program works with: buffers, the layers' pages, rotations, places for prepared and for rounded rows.
 struct Work {
     const Rows* buffers;
     const Layer* layers;
+    const Rotation* rotations;
     uint8_t* prepared;           // of one product's rows
     uint8_t* prepared_floats;
+    uint16_t* rounded;
+    int32_t rotation_count;
+    int32_t page_tiles;          // tiles of a page
     int32_t digits;
     int32_t padding;
 };

@@ -8,6 +8,7 @@
 
 namespace {
 
+using layerline::Grouping;
 using layerline::Matrix;
 using layerline::Rows;
 using layerline::Segment;
@@ -24,12 +25,17 @@ inline void ask_for(const uint8_t* p) {
 #endif
 }
 
-template <class FORMAT> constexpr int64_t panel_bytes(int64_t columns) {
-    return columns / (BLOCK * FORMAT::CELLS) * (64 * FORMAT::WORDS + 16 * FORMAT::SMALL);
+template <class FORMAT> inline int64_t panel_bytes(int32_t number, int64_t columns) {
+    const int64_t bytes = columns / (BLOCK * FORMAT::CELLS) * (64 * FORMAT::WORDS + 16 * FORMAT::SMALL);
+    const Grouping grouping{number};
+    return FORMAT::SMALL ? bytes : bytes + grouping.groups(columns) * PANEL_ROWS * grouping.group_bytes();
 }
-template <class FORMAT> inline Block block_of(const uint8_t* panel, int64_t columns, int64_t block, int first_row) {
+template <class FORMAT>
+inline Block block_of(int32_t number, const uint8_t* panel, int64_t columns, int64_t block, int first_row) {
     const uint8_t* small = panel + columns / (BLOCK * FORMAT::CELLS) * 64 * FORMAT::WORDS;
-    return {panel + block * 64 * FORMAT::WORDS, small + block * 16 * FORMAT::SMALL, first_row};
+    const Grouping grouping{number};
+    small += FORMAT::SMALL ? block * 16 * FORMAT::SMALL : grouping.group_of(block) * PANEL_ROWS * grouping.group_bytes();
+    return {panel + block * 64 * FORMAT::WORDS, small, first_row, number};
 }
 
 // Where the products of one row with a panel go.
@@ -120,18 +126,16 @@ NOT_INLINED void one_row(const Matrix& matrix, const Segment& segment, const Row
                                        int64_t first_panel, int64_t end_panel, Rows out, bool adds) {
     const int64_t block_count = matrix.inputs / (BLOCK * FORMAT::CELLS);
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
-        const uint8_t* bytes = segment.panels + panel * panel_bytes<FORMAT>(matrix.inputs);
+        const uint8_t* bytes = segment.panels + panel * panel_bytes<FORMAT>(segment.format, matrix.inputs);
         F sums[WIDTH];
 UNROLL(4)
         for (int v = 0; v < WIDTH; v++) sums[v] = splat_float(0.0f);
         for (int64_t b = 0; b < block_count; b++) {
-UNROLL(8)
-            for (int line = 0; line < FORMAT::WORDS; line++) ask_for(bytes + 64 * (b * FORMAT::WORDS + line));
             Block blocks[WIDTH];
             typename FORMAT::State states[WIDTH];
 UNROLL(4)
             for (int v = 0; v < WIDTH; v++) {
-                blocks[v] = block_of<FORMAT>(bytes, matrix.inputs, b, LANES * v);
+                blocks[v] = block_of<FORMAT>(segment.format, bytes, matrix.inputs, b, LANES * v);
                 states[v] = FORMAT::begin(blocks[v]);
             }
 UNROLL(1)
@@ -139,6 +143,10 @@ UNROLL(1)
 UNROLL(4)
             for (int i = 0; i < FORMAT::PERIOD; i++) {
                 const int c = turn * FORMAT::PERIOD + i;
+UNROLL(8)
+                for (int line = c * FORMAT::WORDS / FORMAT::CELLS; line < (c + 1) * FORMAT::WORDS / FORMAT::CELLS; line++) {
+                    ask_for(bytes + 64 * (b * FORMAT::WORDS + line));
+                }
                 const RowBlock<DIGITS>& own = row[b * FORMAT::CELLS + c];
 UNROLL(2)
                 for (int part = 0; part < FORMAT::PARTS; part++) {

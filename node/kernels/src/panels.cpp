@@ -42,6 +42,10 @@ constexpr Layout LAYOUTS[FORMATS] = {
     {32, 18, 4, 2, {{2, 4}}, {{0, 1}}, {}, -1},                        // IQ4_NL
     {256, 136, 33, 4, {{4, 33}}, {{0, 2}}, {}, -1},                    // IQ4_XS: lower bits of scales, columns
     {32, 17, 4, 1, {{1, 4}}, {}, {0, 1}, -1},                          // MXFP4
+    {1, 1, 0, 0, {}, {}, {}, -1},                                      // F8_E4M3: these without their groups' scales
+    {1, 1, 0, 0, {}, {}, {}, -1},                                      // F8_E5M2
+    {32, 16, 4, 0, {{0, 4}}, {}, {}, -1},                              // INT4
+    {32, 32, 8, 0, {{0, 8}}, {}, {}, -1},                              // INT8
 };
 
 // Bit 4 i + b becomes bit 8 b + i: every fourth bit is taken, and what is taken is moved together.
@@ -98,25 +102,57 @@ void put_floats(const uint8_t* const* stored, int64_t columns, int first, int co
 
 int64_t whole_chains(int64_t columns) { return (columns + 7) / 8 * 8; }
 
+bool has_groups(int format) { return format_of(format) >= FORMAT_F8_E4M3; }
+
+// Bytes of the scales, and of what stands for zero, of a row's groups.
+int64_t groups_bytes(int format, int64_t columns) {
+    const Grouping grouping{format};
+    return has_groups(format) ? grouping.groups(columns) * grouping.group_bytes() : 0;
+}
+
+// A row begins with the scales of all its groups; what stands for zero in each of them follows.
+void put_groups(const Grouping& grouping, const uint8_t* stored, int64_t groups, int row, uint8_t* small) {
+    const int size = grouping.scale_bytes();
+    const bool has_zeros = grouping.group_bytes() > size;
+    for (int64_t group = 0; group < groups; group++, small += ROWS * grouping.group_bytes()) {
+        std::memcpy(small + row * size, stored + group * size, size);
+        if (has_zeros) small[ROWS * size + row] = stored[groups * size + group];
+    }
+}
+
 }  // namespace
 
-bool is_float(int format) { return format < FORMAT_Q4_0; }
+bool is_float(int format) {
+    const int own = format_of(format);
+    return own < FORMAT_Q4_0 || own == FORMAT_F8_E4M3 || own == FORMAT_F8_E5M2;
+}
 
 int64_t row_bytes(int format, int64_t columns) {
-    const Layout& layout = LAYOUTS[format];
-    return columns / layout.columns * layout.bytes;
+    const Layout& layout = LAYOUTS[format_of(format)];
+    return columns / layout.columns * layout.bytes + groups_bytes(format, columns);
 }
 
 int64_t panel_bytes(int format, int64_t columns) {
-    const Layout& layout = LAYOUTS[format];
-    if (is_float(format)) return whole_chains(columns) * layout.bytes * ROWS;
-    return columns / layout.columns * (64 * layout.words + 16 * layout.small);
+    const Layout& layout = LAYOUTS[format_of(format)];
+    const int64_t groups = ROWS * groups_bytes(format, columns);
+    if (is_float(format)) return whole_chains(columns) * layout.bytes * ROWS + groups;
+    return columns / layout.columns * (64 * layout.words + 16 * layout.small) + groups;
 }
 
 void put_rows(int format, const uint8_t* const* stored, int64_t columns, int first, int count, uint8_t* panel) {
-    const Layout& layout = LAYOUTS[format];
-    if (format == FORMAT_F32) return put_floats<4>(stored, columns, first, count, panel);
-    if (is_float(format)) return put_floats<2>(stored, columns, first, count, panel);
+    const Layout& layout = LAYOUTS[format_of(format)];
+    const uint8_t* rows[ROWS];
+    const int64_t groups = groups_bytes(format, columns);
+    for (int row = 0; row < count; row++) rows[row] = stored[row] + groups;
+    if (groups) {
+        uint8_t* small = panel + panel_bytes(format, columns) - ROWS * groups;
+        const Grouping grouping{format};
+        for (int row = 0; row < count; row++) put_groups(grouping, stored[row], grouping.groups(columns), first + row, small);
+    }
+    stored = rows;
+    if (is_float(format) && layout.bytes == 4) return put_floats<4>(stored, columns, first, count, panel);
+    if (is_float(format) && layout.bytes == 2) return put_floats<2>(stored, columns, first, count, panel);
+    if (is_float(format)) return put_floats<1>(stored, columns, first, count, panel);
     const int64_t blocks = columns / layout.columns;
     uint8_t* small = panel + blocks * 64 * layout.words;
     for (int64_t block = 0; block < blocks; block++) {

@@ -16,11 +16,11 @@ template <int PARTS, bool MINIMA> struct CachedCell {
 };
 
 template <class FORMAT>
-void unpack(const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block,
+void unpack(int32_t number, const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block,
             CachedCell<FORMAT::PARTS, FORMAT::MINIMA>* out) {
     for (int64_t b = first_block; b < end_block; b++, out += FORMAT::CELLS) {
         for (int v = 0; v < WIDTH; v++) {
-            Block block = block_of<FORMAT>(panel, columns, b, LANES * v);
+            Block block = block_of<FORMAT>(number, panel, columns, b, LANES * v);
             typename FORMAT::State state = FORMAT::begin(block);
             for (int c = 0; c < FORMAT::CELLS; c++) {
                 Scales scales;
@@ -104,11 +104,13 @@ inline void multiply_group(int rows, const CachedCell<PARTS, MINIMA>* cells, int
 }
 
 // Rows of a step are multiplied so many at a time, so that their sums with a tile of panels stay in the cache.
+constexpr int FEW_ROWS = 16, FEW_CELLS = 8;  // so few rows are multiplied with cells that are still in the first cache
 constexpr int MOST_SUMS = 480;  // a multiple of every size of a group
 
 // What several rows need to know of a format besides the kind of its cells.
 template <int PARTS, bool MINIMA> struct Unpacked {
-    void (*unpack)(const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block, CachedCell<PARTS, MINIMA>*);
+    void (*unpack)(int32_t number, const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block,
+                   CachedCell<PARTS, MINIMA>*);
     int64_t panel_bytes;
     int cells;  // of a block
     int offset;
@@ -119,13 +121,14 @@ void several_rows(const Unpacked<PARTS, MINIMA>& format, const Matrix& matrix, c
                   const RowBlock<DIGITS>* prepared, int64_t rows, int64_t first_panel, int64_t end_panel, Rows out, bool adds,
                   uint8_t* scratch) {
     typedef CachedCell<PARTS, MINIMA> Cells;
-    const int chunk_blocks = CHUNK_CELLS / format.cells;
+    const bool few = rows <= FEW_ROWS;
+    const int chunk_blocks = (few ? FEW_CELLS : CHUNK_CELLS) / format.cells, tile_panels = few ? 1 : TILE_PANELS;
     const int64_t row_blocks = matrix.inputs / BLOCK, blocks = row_blocks / format.cells;
     Cells* cells = reinterpret_cast<Cells*>(scratch);
     float* sums = reinterpret_cast<float*>(scratch + TILE_PANELS * CHUNK_CELLS * sizeof(Cells));
     constexpr int64_t STRIDE = TILE_PANELS * PANEL_ROWS;
-    for (int64_t tile = first_panel; tile < end_panel; tile += TILE_PANELS) {
-        const int panels = static_cast<int>(end_panel - tile < TILE_PANELS ? end_panel - tile : TILE_PANELS);
+    for (int64_t tile = first_panel; tile < end_panel; tile += tile_panels) {
+        const int panels = static_cast<int>(end_panel - tile < tile_panels ? end_panel - tile : tile_panels);
         for (int64_t first_row = 0; first_row < rows; first_row += MOST_SUMS) {
             const int64_t own_rows = rows - first_row < MOST_SUMS ? rows - first_row : MOST_SUMS;
             std::memset(sums, 0, sizeof(float) * own_rows * STRIDE);
@@ -134,7 +137,7 @@ void several_rows(const Unpacked<PARTS, MINIMA>& format, const Matrix& matrix, c
                 const int count = static_cast<int>(end - first) * format.cells;
                 for (int p = 0; p < panels; p++) {
                     const uint8_t* panel = segment.panels + (tile + p) * format.panel_bytes;
-                    format.unpack(panel, matrix.inputs, first, end, cells + p * CHUNK_CELLS);
+                    format.unpack(segment.format, panel, matrix.inputs, first, end, cells + p * CHUNK_CELLS);
                 }
                 for (int64_t row = 0, size = 0; row < own_rows; row += size) {
                     size = group_rows(static_cast<int>(own_rows - row), most_rows(DIGITS));
@@ -162,8 +165,8 @@ void multiply_format(const Matrix& matrix, const Segment& segment, const uint8_t
                      int64_t end_panel, Rows out, bool adds, uint8_t* scratch) {
     const RowBlock<DIGITS>* blocks = reinterpret_cast<const RowBlock<DIGITS>*>(prepared);
     if (rows == 1) return one_row<FORMAT, DIGITS>(matrix, segment, blocks, first_panel, end_panel, out, adds);
-    const Unpacked<FORMAT::PARTS, FORMAT::MINIMA> format = {unpack<FORMAT>, panel_bytes<FORMAT>(matrix.inputs), FORMAT::CELLS,
-                                                           whole_offset<FORMAT>()};
+    const Unpacked<FORMAT::PARTS, FORMAT::MINIMA> format = {unpack<FORMAT>, panel_bytes<FORMAT>(segment.format, matrix.inputs),
+                                                           FORMAT::CELLS, whole_offset<FORMAT>()};
     several_rows<DIGITS>(format, matrix, segment, blocks, rows, first_panel, end_panel, out, adds, scratch);
 }
 

@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <cstring>
 #include <vector>
 
 namespace layerline {
@@ -13,6 +14,15 @@ constexpr int64_t READERS_A_TASK = 128;
 constexpr int64_t READER_BYTES = 64;  // of what is kept of a reader besides its sums, at most
 
 Rows row_of(Rows rows, int64_t row) { return {rows.data + row * rows.stride, rows.stride}; }
+
+// The nearest bfloat16 numbers, of equals the even ones.
+void round_row(const float* row, uint16_t* out, int64_t size) {
+    for (int64_t i = 0; i < size; i++) {
+        uint32_t bits;
+        std::memcpy(&bits, row + i, 4);
+        out[i] = row[i] != row[i] ? 0x7fc0 : static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+}
 
 }  // namespace
 
@@ -45,25 +55,38 @@ template <typename Task> void Engine::share(int64_t tasks, Task task) {
     pool_.together(work);
 }
 
+// Calls `change(row)` for every row; of few rows on this thread.
+template <typename Change> void Engine::each_row(int64_t rows, Change change) {
+    const int64_t parts = rows <= FEW_ROWS ? 1 : pool_.threads() * TASKS_A_THREAD;
+    share(parts, [&](int64_t part, uint8_t*) {
+        const int64_t end = rows * (part + 1) / parts;
+        for (int64_t row = rows * part / parts; row < end; row++) change(row);
+    });
+}
+
 void Engine::run(const Operation* operations, int64_t count, const Work& work, const Step& step) {
+    int64_t rows = step.rows;
     for (const Operation* own = operations; own < operations + count; own++) {
         const Rows in = work.buffers[own->in], out = work.buffers[own->out];
         const float* weight = static_cast<const float*>(own->weight);
-        auto each_row = [&](auto change) {
-            const int64_t parts = step.rows <= FEW_ROWS ? 1 : pool_.threads() * TASKS_A_THREAD;
-            share(parts, [&](int64_t part, uint8_t*) {
-                const int64_t end = step.rows * (part + 1) / parts;
-                for (int64_t row = step.rows * part / parts; row < end; row++) change(row);
-            });
-        };
         switch (own->kind) {
+            case EMBED:
+                embed(*own, out, step);
+                break;
+            case TAKE:
+                take(*own, out, step);
+                break;
+            case PLACE:
+                places_.take(work, step);
+                each_row(rows, [&](int64_t row) { places_.turn_row(work, row); });
+                break;
             case NORM:
-                each_row([&](int64_t row) {
+                each_row(rows, [&](int64_t row) {
                     kernels_.norm(row_of(in, row).data, row_of(out, row).data, weight, own->size, own->number);
                 });
                 break;
             case HEAD_NORM:
-                each_row([&](int64_t row) {
+                each_row(rows, [&](int64_t row) {
                     for (int head = own->index; head < own->index + own->count; head++) {
                         float* numbers = row_of(out, row).data + head * own->size;
                         kernels_.norm(numbers, numbers, weight, own->size, own->number);
@@ -71,11 +94,11 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 });
                 break;
             case PRODUCT:
-                product(*own, work, step.rows);
+                product(*own, work, rows);
                 break;
             case TURN:
-                each_row([&](int64_t row) {
-                    const float* turns = step.turns[own->index] + row * own->size;
+                each_row(rows, [&](int64_t row) {
+                    const float* turns = places_.turns(own->index, row, own->size);
                     for (int head = 0; head < own->count; head++) {
                         kernels_.turn(row_of(out, row).data + head * own->size, turns, own->size);
                     }
@@ -85,45 +108,107 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 attend(*own, work, step);
                 break;
             case GATE:
-                each_row([&](int64_t row) {
+                each_row(rows, [&](int64_t row) {
                     const float* gate = row_of(in, row).data;
                     kernels_.gate(gate, gate + own->size, row_of(out, row).data, own->size, own->flag);
                 });
                 break;
             case ADD:
-                each_row([&](int64_t row) {
+                each_row(rows, [&](int64_t row) {
                     float* sum = row_of(out, row).data;
                     const float* added = row_of(in, row).data;
-                    for (int64_t i = 0; i < own->size; i++) sum[i] += added[i];
+                    for (int64_t i = 0; i < own->size; i++) sum[i] = own->flag ? added[i] : sum[i] + added[i];
+                });
+                break;
+            case PICK:
+                pick(*own, in, out, step);
+                rows = step.picked_count;
+                if (rows == 0) return;
+                break;
+            case ROUND:
+                each_row(rows, [&](int64_t row) {
+                    round_row(row_of(in, row).data, work.rounded + row * own->size, own->size);
                 });
                 break;
         }
     }
 }
 
-void Engine::prepare(bool floats, const Work& work, Rows in, int64_t rows, int64_t columns) {
+void Engine::embed(const Operation& operation, Rows out, const Step& step) {
+    const Segment& segment = *operation.matrix->segments;
+    const int64_t columns = operation.matrix->inputs, bytes = panel_bytes(segment.format, columns);
+    const int32_t* ids = static_cast<const int32_t*>(step.input);
+    each_row(step.rows, [&](int64_t row) {
+        float* place = row_of(out, row).data;
+        const int64_t own = static_cast<int64_t>(ids[row]) - operation.index;
+        if (own < 0 || own >= segment.rows) return void(std::memset(place, 0, sizeof(float) * columns));
+        const uint8_t* panel = segment.panels + own / 16 * bytes;
+        const int place_in_panel = static_cast<int>(own % 16);
+        if (!segment.order) return kernels_.unpack_row(segment.format, panel, columns, place_in_panel, place);
+        static thread_local std::vector<float> numbers;
+        numbers.resize(columns);
+        kernels_.unpack_row(segment.format, panel, columns, place_in_panel, numbers.data());
+        for (int64_t i = 0; i < columns; i++) place[segment.order[i]] = numbers[i];
+    });
+}
+
+void Engine::take(const Operation& operation, Rows out, const Step& step) {
+    const int64_t size = operation.size;
+    each_row(step.rows, [&](int64_t row) {
+        float* place = row_of(out, row).data;
+        if (!operation.flag) {
+            std::memcpy(place, static_cast<const uint8_t*>(step.input) + 4 * size * row, 4 * size);
+            return;
+        }
+        const uint8_t* halves = static_cast<const uint8_t*>(step.input) + 2 * size * row;
+        for (int64_t i = 0; i < size; i++) {
+            uint16_t half;
+            std::memcpy(&half, halves + 2 * i, 2);
+            const uint32_t bits = static_cast<uint32_t>(half) << 16;
+            std::memcpy(place + i, &bits, 4);
+        }
+    });
+}
+
+void Engine::pick(const Operation& operation, Rows in, Rows out, const Step& step) {
+    each_row(step.picked_count, [&](int64_t i) {
+        std::memcpy(row_of(out, i).data, row_of(in, step.picked[i]).data, sizeof(float) * operation.size);
+    });
+}
+
+void Engine::prepare(bool floats, const Work& work, Rows in, const int32_t* order, int64_t rows, int64_t columns) {
     uint8_t* place = floats ? work.prepared_floats : work.prepared;
     const int64_t most = kernels_.group_rows(floats, work.digits, rows), groups = (rows + most - 1) / most;
     share(groups, [&](int64_t group, uint8_t*) {
         const int64_t end = (group + 1) * most < rows ? (group + 1) * most : rows;
         for (int64_t row = group * most, size = 0; row < end; row += size) {
             size = kernels_.group_rows(floats, work.digits, end - row);
-            kernels_.prepare(floats, work.digits, in, row, size, columns, place);
+            kernels_.prepare(floats, work.digits, in, order, row, size, columns, place);
         }
     });
 }
 
+// Segments whose columns have another order than those before need rows that are prepared anew.
 void Engine::product(const Operation& operation, const Work& work, int64_t rows) {
+    const Segment* segments = operation.matrix->segments;
+    for (int first = 0, end = 0; first < operation.matrix->segment_count; first = end) {
+        while (end < operation.matrix->segment_count && segments[end].order == segments[first].order) end++;
+        product(operation, work, rows, first, end);
+    }
+}
+
+// The product with neighbouring segments whose columns have the same order.
+void Engine::product(const Operation& operation, const Work& work, int64_t rows, int first_segment, int end_segment) {
     const Matrix& matrix = *operation.matrix;
     const Rows in = work.buffers[operation.in], out = work.buffers[operation.out];
     bool wanted[2] = {false, false};
     int64_t panels = 0;
-    for (int i = 0; i < matrix.segment_count; i++) {
+    for (int i = first_segment; i < end_segment; i++) {
         wanted[is_float(matrix.segments[i].format)] = true;
         panels += (matrix.segments[i].rows + 15) / 16;
     }
     for (int floats = 0; floats < 2; floats++) {
-        if (wanted[floats]) prepare(floats != 0, work, in, rows, matrix.inputs);
+        if (wanted[floats]) prepare(floats != 0, work, in, matrix.segments[first_segment].order, rows, matrix.inputs);
     }
     int64_t most = (panels + pool_.threads() * TASKS_A_THREAD - 1) / (pool_.threads() * TASKS_A_THREAD);
     if (pool_.threads() == 1) most = panels;
@@ -134,7 +219,7 @@ void Engine::product(const Operation& operation, const Work& work, int64_t rows)
     };
     static thread_local std::vector<Task> tasks;
     tasks.clear();
-    for (int i = 0; i < matrix.segment_count; i++) {
+    for (int i = first_segment; i < end_segment; i++) {
         const Segment& segment = matrix.segments[i];
         const int64_t own = (segment.rows + 15) / 16;
         for (int64_t first = 0; first < own; first += most) tasks.push_back({&segment, first, first + most < own ? first + most : own});
@@ -158,13 +243,16 @@ void Engine::attend(const Operation& operation, const Work& work, const Step& st
     const int64_t most = READERS_A_TASK / group > 1 ? READERS_A_TASK / group : 1;
     struct Task {
         const StepSpan* span;
+        const int32_t* tiles;
         int32_t first, rows;
     };
     static thread_local std::vector<Task> tasks;
     tasks.clear();
-    for (const StepSpan* span = step.spans; span < step.spans + step.span_count; span++) {
-        for (int32_t first = 0; first < span->rows; first += most) {
-            tasks.push_back({span, first, static_cast<int32_t>(span->rows - first < most ? span->rows - first : most)});
+    for (int64_t i = 0; i < step.span_count; i++) {
+        const StepSpan& span = step.spans[i];
+        for (int32_t first = 0; first < span.rows; first += most) {
+            const int64_t own = span.rows - first < most ? span.rows - first : most;
+            tasks.push_back({&span, places_.tiles(i), first, static_cast<int32_t>(own)});
         }
     }
     const std::vector<Task>& shared = tasks;
@@ -174,7 +262,7 @@ void Engine::attend(const Operation& operation, const Work& work, const Step& st
             const int32_t ahead = task.span->start + i - task.span->first_position;
             const float* row = row_of(in, task.span->first_row + i).data;
             for (int head = 0; head < pages.kv_heads; head++) {
-                kernels_.keep(pages, head, task.span->tiles[ahead / 16], ahead % 16, row + queries + head * pages.head_dim,
+                kernels_.keep(pages, head, task.tiles[ahead / 16], ahead % 16, row + queries + head * pages.head_dim,
                               row + queries + keys + head * pages.value_dim);
             }
         }
@@ -189,19 +277,11 @@ void Engine::attend(const Operation& operation, const Work& work, const Step& st
         const Task& task = shared[number / pages.kv_heads];
         StepRow rows[READERS_A_TASK];
         for (int32_t i = 0; i < task.rows; i++) {
-            rows[i] = {task.span->tiles, task.span->start + task.first + i, task.span->first_position};
+            rows[i] = {task.tiles, task.span->start + task.first + i, task.span->first_position};
         }
         const int64_t first = task.span->first_row + task.first;
         kernels_.attend(pages, layer.form, rows, task.rows, static_cast<int>(number % pages.kv_heads), row_of(in, first),
                         row_of(out, first), scratch);
-    });
-}
-
-// Rows of a matrix as floats, such as those of an embedding.
-void Engine::look_up(const Segment& segment, int64_t columns, const int32_t* rows, int64_t count, float* out) {
-    const int64_t bytes = panel_bytes(segment.format, columns);
-    share(count, [&](int64_t i, uint8_t*) {
-        kernels_.unpack_row(segment.format, segment.panels + rows[i] / 16 * bytes, columns, rows[i] % 16, out + i * columns);
     });
 }
 

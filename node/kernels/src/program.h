@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "library.h"
+#include "places.h"
 #include "pool.h"
 
 namespace layerline {
@@ -13,17 +14,22 @@ class Engine {
     Engine(const Kernels& kernels, int threads, int64_t scratch_bytes);
 
     void run(const Operation* operations, int64_t count, const Work& work, const Step& step);
-    void look_up(const Segment& segment, int64_t columns, const int32_t* rows, int64_t count, float* out);
     const Kernels& kernels() const { return kernels_; }
 
   private:
+    void embed(const Operation& operation, Rows out, const Step& step);
+    void take(const Operation& operation, Rows out, const Step& step);
+    void pick(const Operation& operation, Rows in, Rows out, const Step& step);
     void product(const Operation& operation, const Work& work, int64_t rows);
-    void prepare(bool floats, const Work& work, Rows in, int64_t rows, int64_t columns);
+    void product(const Operation& operation, const Work& work, int64_t rows, int first_segment, int end_segment);
+    void prepare(bool floats, const Work& work, Rows in, const int32_t* order, int64_t rows, int64_t columns);
     void attend(const Operation& operation, const Work& work, const Step& step);
     template <typename Task> void share(int64_t tasks, Task task);
+    template <typename Change> void each_row(int64_t rows, Change change);
 
     const Kernels& kernels_;
     Pool pool_;
+    Places places_;
     int64_t scratch_bytes_;  // of each thread
     std::unique_ptr<uint8_t[]> scratch_memory_;
     uint8_t* scratch_;

@@ -10,7 +10,7 @@ namespace {
 using layerline::Pages;
 
 constexpr int TILE = 16;
-enum { KV_F32, KV_BF16, KV_INT8 };
+enum { KV_F32, KV_BF16, KV_INT8, KV_F16 };
 
 inline int group_of(int numbers) {  // of numbers that share a scale: 32, or the largest power of two that divides them
     int group = 32;
@@ -24,7 +24,7 @@ struct Half {
     uint8_t* scales;
     int numbers, storage;
 
-    int bytes() const { return storage == KV_F32 ? 4 : storage == KV_BF16 ? 2 : 1; }
+    int bytes() const { return storage == KV_F32 ? 4 : storage == KV_INT8 ? 1 : 2; }
     int64_t size() const {
         int64_t held = static_cast<int64_t>(TILE) * numbers * bytes();
         return storage == KV_INT8 ? held + 2 * TILE * (numbers / group_of(numbers)) : held;
@@ -53,6 +53,26 @@ inline float from_bfloat16(uint16_t half) {
     std::memcpy(&number, &bits, 4);
     return number;
 }
+// The nearest number of 16 bits, of equals the even one; what is too large becomes the largest.
+inline uint16_t to_float16(float number) {
+    uint32_t bits;
+    std::memcpy(&bits, &number, 4);
+    const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000) return 0x7e00;          // no number
+    if (bits >= 0x477ff000) return sign | 0x7bff;  // 65520
+    if (bits < 0x38800000) return sign | static_cast<uint16_t>(std::nearbyint(std::fabs(number) * 16777216.0f));
+    return sign | static_cast<uint16_t>((bits - 0x38000000 + 0xfff + (bits >> 13 & 1)) >> 13);
+}
+// Every such number is a float, whose exponent is moved to its place by a product; what is no number stays none.
+inline float from_float16(uint16_t half) {
+    if ((half & 0x7c00) == 0x7c00) return std::nanf("");
+    uint32_t bits = static_cast<uint32_t>(half & 0x7fff) << 13;
+    float number;
+    std::memcpy(&number, &bits, 4);
+    number *= 5.192296858534828e33f;  // 2^112
+    return half & 0x8000 ? -number : number;
+}
 inline uint16_t half_at(const uint8_t* p, int64_t index) {
     uint16_t half;
     std::memcpy(&half, p + 2 * index, 2);
@@ -69,6 +89,13 @@ inline void put_numbers(const Half& half, const float* numbers, int64_t first, i
     if (half.storage == KV_BF16) {
         for (int i = 0; i < half.numbers; i++) {
             uint16_t rounded = to_bfloat16(numbers[i]);
+            std::memcpy(half.data + 2 * (first + i * apart), &rounded, 2);
+        }
+        return;
+    }
+    if (half.storage == KV_F16) {
+        for (int i = 0; i < half.numbers; i++) {
+            uint16_t rounded = to_float16(numbers[i]);
             std::memcpy(half.data + 2 * (first + i * apart), &rounded, 2);
         }
         return;
@@ -104,6 +131,7 @@ inline F signed_bytes(const uint8_t* p) { return to_floats(right_signed<24>(left
 // LANES numbers that lie from the one at `index` on, without their scale.
 template <int STORAGE> inline F held_numbers(const uint8_t* data, int64_t index) {
     if (STORAGE == KV_F32) return bits_of(load(data + 4 * index));
+    if (STORAGE == KV_F16) return float16s(data + 2 * index);
     return STORAGE == KV_BF16 ? bfloat16s(data + 2 * index) : signed_bytes(data + index);
 }
 
@@ -125,6 +153,7 @@ template <int STORAGE> inline void load_keys(const Half& keys, float* out) {
 template <int STORAGE> inline float held_number(const Half& values, int64_t position, int index) {
     const int64_t at = position * values.numbers + index;
     if (STORAGE == KV_BF16) return from_bfloat16(half_at(values.data, at));
+    if (STORAGE == KV_F16) return from_float16(half_at(values.data, at));
     if (STORAGE == KV_INT8) {
         const int group = group_of(values.numbers);
         const float scale = from_bfloat16(half_at(values.scales, position * (values.numbers / group) + index / group));
@@ -157,15 +186,14 @@ template <int STORAGE> inline void load_values(const Half& values, int positions
 
 // A tile's keys and the first `positions` of its values, as floats.
 inline void load_tile(const Half& keys, const Half& values, int positions, int stride, float* own_keys, float* own_values) {
-    if (keys.storage == KV_F32) {
-        load_keys<KV_F32>(keys, own_keys);
-        load_values<KV_F32>(values, positions, stride, own_values);
-    } else if (keys.storage == KV_BF16) {
-        load_keys<KV_BF16>(keys, own_keys);
-        load_values<KV_BF16>(values, positions, stride, own_values);
-    } else {
-        load_keys<KV_INT8>(keys, own_keys);
-        load_values<KV_INT8>(values, positions, stride, own_values);
+    switch (keys.storage) {
+#define HELD_AS(STORAGE)                                                  \
+    case STORAGE:                                                         \
+        load_keys<STORAGE>(keys, own_keys);                               \
+        load_values<STORAGE>(values, positions, stride, own_values);      \
+        break;
+        HELD_AS(KV_F32) HELD_AS(KV_BF16) HELD_AS(KV_INT8) HELD_AS(KV_F16)
+#undef HELD_AS
     }
 }
 

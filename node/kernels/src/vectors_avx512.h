@@ -63,7 +63,7 @@ template <bool SIGNED> inline void to_steps(I word, I steps[1]) {
 }
 inline I step(I sum, I weights, I digits) { return _mm512_dpbusd_epi32(sum, weights, digits); }
 inline void in_order(I& sum) {
-#if defined(__GNUC__)
+#if defined(__GNUC__) && defined(__AVX512F__)
     __asm__("" : "+v"(sum));
 #endif
 }

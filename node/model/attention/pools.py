@@ -24,6 +24,7 @@ from node.model.tensors import TORCH_DTYPES
 
 SCALE_DTYPE = torch.bfloat16  # what sizes.kv_bytes_per_token counts with
 SMALLEST_SCALE = 1e-30
+MOST_FLOAT16 = 65504.0
 COPIED_SLOTS = 1024  # whose copy fits the cache of a core; longer runs are read piece by piece
 ANY_SLOTS = 1 << 40
 
@@ -59,6 +60,8 @@ class FloatPool:
     def write(self, slots_T: Tensor, rows_TKD: Tensor) -> None:
         """Puts each row into its slot."""
         rows_KTD = rows_TKD.transpose(0, 1)
+        if self.numbers_KSD.dtype == torch.float16:  # what is too large becomes the largest, not infinite
+            rows_KTD = rows_KTD.clamp(-MOST_FLOAT16, MOST_FLOAT16)
         self.numbers_KSD.index_copy_(1, slots_T, rows_KTD.to(self.numbers_KSD.dtype) if self._converts else rows_KTD)
 
     def run(self, first: int, count: int) -> Tensor:

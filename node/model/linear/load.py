@@ -41,7 +41,7 @@ class HeldAs:
     def storage(self, source: TensorSource, matrix: TensorSlice) -> str:
         """What a slice of a matrix is held in."""
         assert matrix.columns is not None, "a vector is held in the dtype"
-        return self._form.storage(source.storage(matrix), matrix.columns.part)
+        return self._form.storage(source.storage(matrix), matrix.columns.part, matrix.columns.length)
 
     @property
     def computed(self) -> str:

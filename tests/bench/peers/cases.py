@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from tests.bench.effort import Effort
 from tests.bench.figures import Figures
 from tests.bench.layout import ONE_NODE, TWO_NODES, TWO_THREADS, Layout

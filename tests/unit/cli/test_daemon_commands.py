@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from coordinator.settings import CoordinatorSettings
 from layerline.cli.main import program
 from layerline.errors import PortInUseError
-from layerline.plan import ManualStage, PlanRequest
+from layerline.plan_request import ManualStage, PlanRequest
 from node.daemon.settings import NodeSettings
 
 

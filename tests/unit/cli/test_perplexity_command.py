@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from layerline.cli.main import program
 from layerline.errors import ModelNotFoundError, NodeLostError, RequestError
-from layerline.plan import ManualStage
+from layerline.plan_request import ManualStage
 from layerline.scoring import ScoringFinished, WindowScores
 from tests.fakes.coordinator_service import PREPARING, SCORES, FakeCoordinator
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from layerline.cli.main import program
 from layerline.errors import ModelNotFoundError, NodeLostError, PlanDoesNotFitError
-from layerline.plan import ManualStage
+from layerline.plan_request import ManualStage
 from layerline.requests import Message, Piece
 from layerline.sampling import SamplingOptions
 from tests.fakes.coordinator_service import ANSWER, FINISHED, PREPARING, FakeCoordinator, Hang

@@ -126,7 +126,7 @@ def test_a_gpu_for_which_nothing_can_be_made_is_done_without(
 ) -> None:
     """As where no compiler works."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(triton_trial, "triton_here", lambda: "triton")
+    monkeypatch.setattr(triton_trial, "triton_here", lambda _capability: "triton")
     monkeypatch.setattr(torch, "zeros", failing)  # where the trial begins
     assert block_kernels_on(torch.device("cuda:0")) is None
     assert "Triton makes no kernels for cuda:0" in caplog.text

@@ -73,8 +73,15 @@ def test_what_was_written_is_read_in_the_dtype_of_the_computation(
     for rows, seen in zip(written, read(pool, 3, 30), strict=True):
         assert seen.dtype == dtype
         most = rows.float().abs().amax(dim=-1, keepdim=True)
-        bound = most * {"float32": 0, "bfloat16": 2**-8, "int8": 0.5 / 127 + 2**-8}[kv_dtype]
+        bound = most * {"float32": 0, "float16": 2**-11, "bfloat16": 2**-8, "int8": 0.5 / 127 + 2**-8}[kv_dtype]
         assert ((seen.float() - rows.float()).abs() <= bound).all()
+
+
+def test_what_is_too_large_for_float16_becomes_the_largest() -> None:
+    pool, rows = pool_of("float16"), random(4) * 1e6
+    pool.write(torch.arange(4), rows, rows)
+    for seen in read(pool, 0, 4):
+        assert torch.equal(seen, rows.clamp(-65504, 65504).half().float())
 
 
 def test_int8_does_not_depend_on_what_is_written_beside() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from node.native.matrices import NativeMatrix
 from node.native.program import NativeLayer
 from node.native.weights import NativeWeights, Wanted, load_weights
 from tests.bench.models import MODELS
-from tests.fakes.kernel_matrices import SETS, engine
+from tests.fakes.kernel_matrices import GROUPED_STORAGES, SETS, unpacked
 from tests.fakes.model_files import TinyModel
+from tests.fakes.quantised import FORMS, write_quantised
 from tests.fakes.tiny_models import StoredModel
 
 MODEL = TinyModel(hidden=64, intermediate=96, layers=3)
@@ -64,32 +66,75 @@ def test_the_plan_counts_what_is_held(stored: StoredModel, weights: str, ranks: 
         assert seen[-1] == (held, held)
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_the_plan_counts_what_is_held_of_quantised_matrices(tmp_path: Path, name: str) -> None:
+    model = TinyModel(hidden=160, intermediate=288, heads=6, head_dim=32, layers=1)
+    quantised = StoredModel.at(write_quantised(tmp_path, model, FORMS[name])[0])
+    for ranks in (1, 2):
+        for rank in range(ranks):
+            made, seen = loaded(quantised, "stored", ranks, rank)
+            layer = made.layers[0]
+            matrices = [*matrices_of(layer), *(end for end in (made.embedding,) if end is not None)]
+            vectors = [made.final_norm_C, layer.attention_norm_C, layer.feed_forward_norm_C]
+            held = sum(m.nbytes for m in matrices) + sum(v.nbytes for v in vectors if v is not None)
+            assert seen[-1] == (held, held)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if "128" in name or "row" in name or "block" in name])
+def test_quantised_matrices_take_hardly_more_than_their_pieces(name: str) -> None:
+    """FP8 with a scale of 32 bits for each block has one for each row of it here."""
+    form = FORMS[name]
+    pieces, _ = form.make(np.random.default_rng(2), 512, 1024)
+    stored = sum(piece.nbytes for piece in pieces.values())
+    within = 1.032 if form.storage == "F8_E4M3_128_F32" else 1.03
+    assert matrix_bytes(form.storage, 512, 1024) <= within * stored
+
+
 @pytest.mark.parametrize("weights", ["float32", *ROUNDED])
 def test_weights_are_rounded_as_gguf_rounds_them(stored: StoredModel, weights: str) -> None:
     exact, rounded = (loaded(stored, each)[0].layers[1].down for each in ("stored", weights))
-    ids = np.arange(exact.outputs, dtype=np.int32)
-    numbers, held = (np.empty((exact.outputs, exact.inputs), np.float32) for _ in range(2))
-    exact.look_up(engine(SETS[0]), ids, numbers)
-    rounded.look_up(engine(SETS[0]), ids, held)
+    numbers, held = (unpacked(matrix, SETS[0]) for matrix in (exact, rounded))
     kind = GGMLQuantizationType[ROUNDED.get(weights, "F32")]
     assert np.array_equal(held, dequantize(quantize(numbers, kind), kind))
 
 
 @pytest.mark.parametrize("storage", FORMATS)
 def test_a_stored_form_is_held_as_it_is_where_columns_are_whole_blocks(storage: str) -> None:
-    assert held_storage(storage, "stored", range(256, 768)) == storage
-    ragged = held_storage(storage, "stored", range(8, 264))
+    assert held_storage(storage, "stored", range(256, 768), 1024) == storage
+    ragged = held_storage(storage, "stored", range(8, 264), 1024)
     assert ragged == (storage if storage in ("F32", "F16", "BF16") else "F32")
 
 
 @pytest.mark.parametrize("storage", ["IQ2_XXS", "IQ1_S", "TQ1_0"])
 def test_what_the_kernels_do_not_multiply_loses_nothing(storage: str) -> None:
-    assert held_storage(storage, "stored", range(256)) == "F32"
+    assert held_storage(storage, "stored", range(256), 256) == "F32"
 
 
-@pytest.mark.parametrize("storage", FORMATS)
+@pytest.mark.parametrize(
+    ("storage", "columns", "is_held"),
+    [
+        ("INT4_128_F16", range(128, 384), True),
+        ("INT4_128_F16", range(128, 352), True),  # the last group need not be whole
+        ("INT4_128_F16", range(64, 320), False),
+        ("INT4_128_F16", range(128, 370), False),
+        ("INT4_ROW_F16", range(32, 320), True),
+        ("INT8_ROW_BF16", range(40, 328), False),
+        ("INT4_48_F16", range(384), False),
+        ("INT4_128_F16_ORDERED", range(384), True),
+        ("INT4_128_F16_ORDERED", range(256), False),
+        ("F8_E4M3_128_F32", range(128, 333), True),
+        ("F8_E4M3_128_F32", range(64, 333), False),
+        ("F8_E4M3_ROW_F32", range(5, 333), True),
+    ],
+)
+def test_columns_begin_with_a_group_and_have_their_order(storage: str, columns: range, is_held: bool) -> None:
+    assert held_storage(storage, "stored", columns, 384) == (storage if is_held else "F32")
+
+
+@pytest.mark.parametrize("storage", [*FORMATS, *GROUPED_STORAGES])
 def test_bytes_are_those_of_the_library(storage: str) -> None:
-    assert matrix_bytes(storage, 33, 512) == 3 * library().panel_bytes(storage, 512)
+    for columns in (512, 256) if storage in FORMATS else (512, 224, 32):
+        assert matrix_bytes(storage, 33, columns) == 3 * library().panel_bytes(storage, columns)
 
 
 def test_a_real_file_takes_hardly_more_than_its_bytes() -> None:

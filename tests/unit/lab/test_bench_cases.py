@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from node.ranks.measure import AllReduceTimes
-from tests.bench import batch, depth, gaps, prefill, prefix, ranks
+from tests.bench import batch, depth, gaps, planned, prefill, prefix, ranks
 from tests.bench.__main__ import main
 from tests.bench.cases import NAMES
 from tests.bench.cluster import Cluster
@@ -45,6 +45,11 @@ class SteadyCluster(Cluster):
         self.asked += [request["prompt"] for request in beside]
         return (*answers, *left)
 
+    def stats(self) -> dict[str, Any]:
+        """Of each node: it had a chunk of every prompt so far, and half a second to do with it."""
+        stage = {"first_layer": 0, "last_layer": 11, "busy_s": 0.5 * len(self.asked), "steps": len(self.asked)}
+        return {"total": {"stages": [stage] * len(self.nodes)}}
+
     def _answer(self, request: dict[str, Any], asked_s: float) -> Stream:
         prompt: Prompt = next(request[key] for key in ("token_ids", "prompt", "messages") if key in request)
         known = max((common(prompt, other) for other in self.asked), default=0)
@@ -78,18 +83,39 @@ def pair() -> Pair:
 def test_the_batch_case_adds_the_streams_up(pair: Pair) -> None:
     found = batch.measure(pair, QUICK)
     assert found.ratios == {
+        "step16_over_step8.qwen": pytest.approx(1.0, rel=0.05),
         "decode16_2n_over_1n.qwen": pytest.approx(2.0, rel=0.05),
+        "decode16_2n_over_best.qwen": pytest.approx(2.0, rel=0.05),
         "decode32_2n_over_decode16_1n.qwen": pytest.approx(4.0, rel=0.05),
     }
-    assert [(row.nodes, row.streams) for row in found.rows] == [(1, 16), (2, 16), (2, 32)]
+    assert [(row.nodes, row.streams) for row in found.rows] == [(1, 8), (1, 16), (2, 16), (2, 32)]
 
 
 def test_the_prefill_cases_ask_for_prompts_that_share_nothing(pair: Pair) -> None:
     assert prefill.measure(pair, FULL).ratios == {"prefill512_2n_over_1n.qwen": pytest.approx(2.0)}
-    assert prefill.measure_long(pair, FULL).ratios == {"prefill2048_2n_over_1n.qwen": pytest.approx(2.0)}
+    assert prefill.measure_long(pair, FULL).ratios == {
+        "prefill2048_2n_over_1n.qwen": pytest.approx(2.0),
+        "prefill2048_2n_over_best.qwen": pytest.approx((0.5 + 0.5) / (2048 * 0.05 / 100)),
+    }
     assert isinstance(pair.two, SteadyCluster)
-    assert [len(prompt) for prompt in pair.two.asked] == [512] * FULL.repeats + [2048] * FULL.long_repeats
-    assert len({prompt[0] for prompt in pair.two.asked}) == FULL.repeats + FULL.long_repeats
+    assert [len(prompt) for prompt in pair.two.asked] == [512] * FULL.repeats + [2048] * 2 * FULL.long_repeats
+    assert len({prompt[0] for prompt in pair.two.asked}) == FULL.repeats + 2 * FULL.long_repeats
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "chunks", "seconds"), [([4, 4], 4, 5), ([4, 2], 4, 4.5), ([1, 8], 2, 8.5), ([3], 7, 3)]
+)
+def test_the_best_of_a_pipeline(busy_s: list[float], chunks: int, seconds: float) -> None:
+    assert prefill.best_s(busy_s, chunks) == pytest.approx(seconds)
+
+
+def test_the_planned_case_says_how_the_planner_cut(pair: Pair) -> None:
+    found = planned.measure(pair, QUICK)
+    assert found.rows[0].figures["first_node_layers"] == 12
+    assert found.ratios == {
+        "planned_decode16_2n_over_1n.qwen": pytest.approx(2.0, rel=0.05),
+        "planned_prefill2048_2n_over_1n.qwen": pytest.approx(2.0),
+    }
 
 
 def test_the_prefix_case_asks_twice_with_one_prefix(pair: Pair) -> None:

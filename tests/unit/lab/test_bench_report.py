@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tests.bench.figures import Figures, Row
 from tests.bench.layout import TWO_NODES, TWO_RANKS
-from tests.bench.models import BenchModel
+from tests.bench.models import MODELS
 from tests.bench.placement import Placement
 from tests.bench.report import print_report, write_json
 from tests.bench.streams import Stream, streams_from_json
@@ -61,12 +61,19 @@ def test_tokens_that_come_with_the_first_do_not_count_either() -> None:
     [
         (Placement(), ("a",), []),
         (Placement(), ("a", "b"), ["--layers", "a=0-13,b=14-23"]),
-        (Placement(first_layers=12), ("a", "b"), ["--layers", "a=0-11,b=12-23"]),
+        (Placement(cut="even for answers"), ("a", "b"), ["--layers", "a=0-18,b=19-23"]),
+        (Placement(cut="even for prompts"), ("a", "b"), ["--layers", "a=0-11,b=12-23"]),
+        (Placement(cut="planned"), ("a", "b"), []),
+        (Placement(cut="planned", first_layers=10), ("a", "b"), ["--layers", "a=0-9,b=10-23"]),
     ],
 )
 def test_two_nodes_are_told_their_layers(placement: Placement, nodes: tuple[str, ...], words: list[str]) -> None:
-    model = BenchModel(key="qwen", layers=24, first_layers=14, context_tokens=512)
-    assert placement.words(model, nodes) == words
+    assert placement.words(MODELS["qwen"], nodes) == words
+
+
+def test_a_node_has_little_memory_where_the_planner_cuts() -> None:
+    assert Placement(cut="planned").node_words(2, 1000) == ["--memory", "1300B"]
+    assert Placement(cut="planned").node_words(1, 1000) == Placement().node_words(2, 1000) == []
 
 
 def test_only_nodes_of_one_thread_have_a_core_of_their_own() -> None:

@@ -35,7 +35,7 @@ LLAMA3_SCALING = {
         (LLAMA, {"hidden_act": "gelu"}, "hidden_act 'gelu'"),
         (LLAMA, {"sliding_window": 16}, "sliding window"),
         (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
-        (LLAMA, {"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
+        (LLAMA, {"quantization_config": {"quant_method": "bitsandbytes"}}, "quant_method 'bitsandbytes'"),
         (QWEN2, {"layer_types": ["full_attention", "sliding_attention"]}, "without a window"),
         (MISTRAL, {"layer_types": ["full_attention"] * 2}, "ministral"),
         (MISTRAL, {"sliding_window": 0}, "sliding_window of 0 tokens"),

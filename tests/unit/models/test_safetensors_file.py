@@ -45,7 +45,7 @@ def test_metadata_is_no_tensor(tmp_path: Path) -> None:
         ({"w": entry(dtype="I64", shape=[8])}, "tensor w .*I64, which is no type for weights"),
         ({"w": entry(shape=[1 << 60, 1 << 60])}, "tensor w .*impossible shape"),
         ({"w": entry(shape=[-4, -4])}, "tensor w .*impossible shape"),
-        ({"w": entry(shape=[])}, "tensor w .*0 dimensions"),
+        ({"w": entry(shape=[], offsets=(0, 4))}, "tensor w .*0 dimensions"),
         ({"w": entry(shape="4")}, "tensor w.*shape must be a list"),
         ({"w": {"dtype": "F32"}}, "tensor w.*shape is missing"),
         ({"w": 7}, "tensor w .*not described"),

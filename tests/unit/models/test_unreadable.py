@@ -64,7 +64,7 @@ def test_a_file_that_shrinks_between_its_header_and_its_rotary_divisors_is_corru
         os.truncate(path, factors.offset + 4)
         return gguf
 
-    monkeypatch.setattr("layerline.models.headers.read_gguf", read_and_shrink)
+    monkeypatch.setattr("layerline.models.headers.read_whole_gguf", read_and_shrink)
     path = write_gguf(tmp_path / "m.gguf", TinyModel(), tensors={ROPE_FACTORS: np.ones(8, np.float32)})
     with pytest.raises(ModelCorruptError, match=rf"Tensor {ROPE_FACTORS} of m\.gguf .* the file shrank"):
         read_headers(path)

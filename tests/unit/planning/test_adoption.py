@@ -12,7 +12,8 @@ from coordinator.planning.planner import make_plan
 from layerline.errors import PlanInvalidError
 from layerline.facts import LoadedStage, NodeFacts
 from layerline.layers_option import parse_layers
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import PlanRequest
 from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node, problem
 
 SPEC = model_spec()

@@ -12,7 +12,8 @@ from coordinator.planning.planner import make_plan
 from layerline.errors import PlanDoesNotFitError
 from layerline.facts import NodeFacts
 from layerline.models.spec import ModelSpec
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import PlanRequest
 from tests.fakes.worlds import layers_by_node, model_spec, node, problem
 
 

@@ -16,7 +16,8 @@ from layerline.layers_option import parse_layers
 from layerline.models.model_parts import model_parts
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
-from layerline.plan import Plan, PlanRequest, StagePlan
+from layerline.plan import Plan, StagePlan
+from layerline.plan_request import PlanRequest
 from tests.fakes.cards import model_card
 from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node, problem
 

@@ -6,7 +6,7 @@ import pytest
 
 from layerline.errors import UsageError
 from layerline.layers_option import format_layers, parse_layers
-from layerline.plan import ManualStage
+from layerline.plan_request import ManualStage
 
 
 def stage(node: str, first_layer: int, last_layer: int) -> ManualStage:

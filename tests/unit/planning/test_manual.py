@@ -10,7 +10,8 @@ from coordinator.planning.planner import make_plan
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import NodeFacts
 from layerline.layers_option import parse_layers
-from layerline.plan import ManualStage, Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import ManualStage, PlanRequest
 from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node, problem
 
 NODES = (node("kitchen"), node("desk.lan"), node("pi-4", mib=200))

@@ -18,7 +18,8 @@ from coordinator.planning.planner import make_plan
 from layerline.errors import NodeLostError, NodeUnreachableError
 from layerline.facts import Holder, LoadedStage, NodeFacts
 from layerline.models.card import ModelCard
-from layerline.plan import ManualStage, Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import ManualStage, PlanRequest
 from layerline.reports import Announcement, PrepareEvent
 from tests.fakes.cards import model_card
 from tests.fakes.lookout import FakeLookout, advert

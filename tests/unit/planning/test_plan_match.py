@@ -9,7 +9,7 @@ import pytest
 from coordinator.plan_match import does_for, other_model
 from coordinator.planning.planner import make_plan
 from layerline.layers_option import parse_layers
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from tests.fakes.worlds import device, model_spec, node, problem
 
 NODES = (node("a", device("cpu:0"), device("cpu:1")), node("b"))

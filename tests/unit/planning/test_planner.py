@@ -13,7 +13,8 @@ from layerline.errors import PlanDoesNotFitError, UsageError
 from layerline.facts import NodeFacts
 from layerline.layers_option import parse_layers
 from layerline.models.spec import ModelSpec
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import PlanRequest
 from tests.fakes.specs import of_layers
 from tests.fakes.worlds import GIB, MIB, device, layers_by_node, model_spec, node, problem
 

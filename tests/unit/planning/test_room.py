@@ -14,7 +14,8 @@ from coordinator.planning.split import best_split
 from layerline.errors import PlanDoesNotFitError
 from layerline.facts import NodeFacts
 from layerline.layers_option import parse_layers
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import PlanRequest
 from tests.fakes.worlds import MIB, layers_by_node, model_spec, node, problem
 
 SPEC = model_spec(vocabulary=16)  # 30 layers of 6.8 MiB, 0.375 MiB of KV pages a layer for each 512 tokens

@@ -12,7 +12,8 @@ from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import LoadedStage, NodeFacts
 from layerline.layers_option import parse_layers
 from layerline.models.spec import ModelSpec
-from layerline.plan import Plan, PlanRequest
+from layerline.plan import Plan
+from layerline.plan_request import PlanRequest
 from tests.fakes.cards import model_card
 from tests.fakes.worlds import GIB, MIB, device, model_spec, node
 
@@ -42,14 +43,14 @@ def ways(made: Plan) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ({}, ("stored", "standard", "float32", "bfloat16")),
+        ({}, ("stored", "standard", "float32", "float16")),
         ({"dtype": "float32"}, ("stored", "full", "float32", "float32")),
-        ({"dtype": "bfloat16"}, ("stored", "standard", "bfloat16", "bfloat16")),
-        ({"precision": "fast"}, ("stored", "fast", "float32", "bfloat16")),
-        ({"dtype": "float32", "precision": "fast"}, ("stored", "fast", "float32", "bfloat16")),
+        ({"dtype": "bfloat16"}, ("stored", "standard", "bfloat16", "float16")),
+        ({"precision": "fast"}, ("stored", "fast", "float32", "float16")),
+        ({"dtype": "float32", "precision": "fast"}, ("stored", "fast", "float32", "float16")),
         ({"precision": "full"}, ("stored", "full", "float32", "float32")),
         ({"weights": "int4", "kv_dtype": "int8"}, ("int4", "standard", "float32", "int8")),
-        ({"weights": "bfloat16"}, ("bfloat16", "standard", "float32", "bfloat16")),
+        ({"weights": "bfloat16"}, ("bfloat16", "standard", "float32", "float16")),
     ],
 )
 def test_where_every_node_has_kernels(asked: dict[str, Any], expected: tuple[str, ...]) -> None:
@@ -74,7 +75,7 @@ def test_where_no_node_has_any_torch_computes(asked: dict[str, Any], expected: o
 
 def test_a_node_without_kernels_is_left_out_as_long_as_the_others_hold_the_model() -> None:
     made = plan(with_kernels("a"), node("b"), node("c"))
-    assert held(made) == ("stored", "standard", "float32", "bfloat16")
+    assert held(made) == ("stored", "standard", "float32", "float16")
     assert {stage.node for stage in made.stages} == {"a"}
     assert "b, c have no kernels, so they take no part: the others hold the model." in made.notes
 
@@ -85,7 +86,7 @@ def test_it_takes_part_where_the_others_have_not_the_memory() -> None:
     made = plan(small, node("b", device(budget_bytes=3 * GIB)), spec=LARGE)
     assert held(made) == ("stored", "standard", "bfloat16", "bfloat16")
     assert ways(made) == {"a": ("stored", "standard"), "b": ("bfloat16", "")}
-    assert "a: kernels in standard precision over weights as they are stored." in made.notes
+    assert "a: kernels in standard precision over weights as stored." in made.notes
     assert "b: torch in bfloat16 over weights in bfloat16." in made.notes
 
 
@@ -102,7 +103,7 @@ def test_a_gpu_with_products_of_stored_weights_holds_them_so() -> None:
     made = plan(with_kernels("a"), node("b", gpu))
     assert ways(made) == {"b": ("stored", "")}
     assert (made.weights, made.precision, made.dtype) == ("stored", "", "bfloat16")
-    assert "b: torch in bfloat16 over weights as they are stored, unpacked for each product." in made.notes
+    assert "b: torch in bfloat16 over weights as stored, unpacked for each product." in made.notes
 
 
 def test_a_node_with_both_computes_with_either() -> None:
@@ -119,7 +120,7 @@ def test_what_does_not_fit_in_the_dtype_is_held_as_it_is_stored() -> None:
     assert (ways(roomy), ways(tight)) == ({"a": ("bfloat16", "")}, {"a": ("stored", "")})
     assert held(tight) == ("stored", "", "bfloat16", "bfloat16")
     assert tight.stages[0].weights_bytes < 0.3 * roomy.stages[0].weights_bytes
-    with pytest.raises(PlanDoesNotFitError, match=r"Its weights take 1\.1 GiB as they are stored"):
+    with pytest.raises(PlanDoesNotFitError, match=r"Its weights take 1\.1 GiB as stored"):
         plan(node("a", device("mps")), spec=LARGE)
 
 
@@ -153,7 +154,7 @@ def test_floating_point_weights_are_not_unpacked() -> None:
 
 def test_nodes_that_are_not_named_do_not_count() -> None:
     made = plan(with_kernels("a"), node("b"), layers=parse_layers("a=0-7"))
-    assert held(made) == ("stored", "standard", "float32", "bfloat16")
+    assert held(made) == ("stored", "standard", "float32", "float16")
     made = plan(with_kernels("a"), node("b"), layers=parse_layers("a=0-3,b=4-7"))
     assert ways(made) == {"a": ("stored", "standard"), "b": ("bfloat16", "")}
 
@@ -219,14 +220,25 @@ def test_a_form_that_the_kernels_do_not_multiply_is_named() -> None:
     (note,) = [note for note in plan(with_kernels("a"), storage="IQ2_XXS").notes if "held in float32" in note]
     assert note == "Matrices stored as IQ2_XXS are held in float32, as the kernels do not multiply them as they are."
     assert not [note for note in plan(with_kernels("a")).notes if "held in float32" in note]
+    assert not [note for note in plan(with_kernels("a"), storage="INT4_32_F16").notes if "held in float32" in note]
+    (note,) = [note for note in plan(with_kernels("a"), storage="INT4_48_BF16").notes if "held in float32" in note]
+    assert note.startswith("Matrices stored as INT4 in groups of 48 are held in float32, as the kernels do not")
 
 
-def test_ranks_that_divide_blocks_are_named() -> None:
+@pytest.mark.parametrize(
+    ("storage", "words"),
+    [
+        ("Q4_K", "Q4_K"),
+        ("INT8_256_BF16", "INT8 in groups of 256"),
+        ("INT4_64_F16_ORDERED", "INT4 in groups of 64 by act-order"),
+    ],
+)
+def test_ranks_that_divide_blocks_are_named(storage: str, words: str) -> None:
     """Of 8 heads of 64 three ranks have 3, 3 and 2, whose columns begin within blocks of 256."""
     parts = [device(f"cpu:{index}", kernels="avx2") for index in range(3)]
-    made = plan(node("a", *parts, all_reduce_us=5.0), tensor_parallel=3)
+    made = plan(node("a", *parts, all_reduce_us=5.0), storage=storage, tensor_parallel=3)
     (note,) = [note for note in made.notes if "held in float32" in note]
-    assert note == "Matrices stored as Q4_K are held in float32, as ranks divide their blocks."
+    assert note == f"Matrices stored as {words} are held in float32, as ranks divide their blocks."
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from coordinator.planning.adoption import adopt
 from coordinator.planning.planner import make_plan
 from layerline.facts import LoadedStage
 from layerline.models.spec import ModelSpec
-from layerline.plan import PlanRequest
+from layerline.plan_request import PlanRequest
 from tests.fakes.specs import windowed
 from tests.fakes.worlds import model_spec, node, problem
 

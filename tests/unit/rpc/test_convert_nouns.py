@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline import facts, plan, reports, scoring, stats_report
+from layerline import facts, plan, plan_request, reports, scoring, stats_report
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
 from layerline.hold import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Loaded, Place, Welcome
@@ -67,7 +67,7 @@ CHOSEN = {
 }
 MESSAGES: dict[type, type[Message]] = {
     facts.NodeFacts: node_pb2.NodeFacts,
-    plan.PlanRequest: coordinator_pb2.PlanRequest,
+    plan_request.PlanRequest: coordinator_pb2.PlanRequest,
     reports.CoordinatorFacts: coordinator_pb2.CoordinatorFacts,
     reports.NodesReport: coordinator_pb2.NodesReport,
     reports.ModelsReport: coordinator_pb2.ModelsReport,
@@ -84,13 +84,15 @@ UNIONS: list[tuple[Any, type[Message]]] = [
 ]
 SPECIAL = {
     StageSpec: SPECS,
-    plan.PlanRequest: st.builds(
-        plan.PlanRequest,
+    plan_request.PlanRequest: st.builds(
+        plan_request.PlanRequest,
         model=NAMES,
         dtype=st.sampled_from(DTYPES),
         context_tokens=st.integers(0, plan.MAX_CONTEXT_TOKENS),
         layers=st.lists(
-            st.builds(plan.ManualStage, node=NAMES, first_layer=st.integers(0, 100), last_layer=st.integers(100, 1023))
+            st.builds(
+                plan_request.ManualStage, node=NAMES, first_layer=st.integers(0, 100), last_layer=st.integers(100, 1023)
+            )
         ).map(tuple),
         kv_dtype=st.sampled_from(("", *KV_DTYPES)),
         weights=st.just(""),

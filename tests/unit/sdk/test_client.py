@@ -29,7 +29,7 @@ from layerline import (
     UsageError,
     WireVersionError,
 )
-from layerline.plan import ManualStage
+from layerline.plan_request import ManualStage
 from layerline.rpc import channels
 from tests.fakes.coordinator_service import (
     ANSWER,

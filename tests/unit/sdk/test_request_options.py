@@ -9,7 +9,7 @@ import pytest
 
 from layerline.errors import UsageError
 from layerline.option import options_of
-from layerline.plan import ManualStage, PlanOptions, PlanRequest
+from layerline.plan_request import ManualStage, PlanOptions, PlanRequest
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_options, plan_request
 from layerline.requests import GenerateOptions, GenerateRequest, Message
 from layerline.sampling import SamplingOptions
@@ -100,7 +100,7 @@ def test_a_wrong_input_is_named(prompt: Any, token_ids: Any, reason: str) -> Non
         ({"dtype": "int4"}, "dtype must be one of bfloat16, float32, or empty, not 'int4'"),
         ({"weights": "q4_k"}, "weights must be one of"),
         ({"precision": "exact"}, "precision must be one of fast, standard, full, or empty, not 'exact'"),
-        ({"kv_dtype": "int4"}, "kv_dtype must be one of bfloat16, float32, int8"),
+        ({"kv_dtype": "int4"}, "kv_dtype must be one of float16, bfloat16, float32, int8"),
         ({"tensor_parallel": 65}, "tensor_parallel must be a whole number from 0 to 64"),
         ({"tensor_parallel": True}, "tensor_parallel must be .*, not True"),
         ({"tensor_paralel": 2}, "no option 'tensor_paralel'.*mean 'tensor_parallel'"),

@@ -81,28 +81,37 @@ def test_a_limit_is_shared_out_by_the_size_of_the_devices() -> None:
 
 
 def test_each_kind_of_device_has_the_kernels_that_there_are_for_it() -> None:
-    kernels = {"cpu": "avx2", "cuda": "triton"}
+    def kernels(reading: DeviceReading) -> str:
+        return {"cpu": "avx2", "cuda": "triton"}.get(reading.kind, "")
+
     readings = [CPU, BIG, dataclasses.replace(CPU, device="mps", kind="mps")]
     facts = device_facts(readings, memory_bytes=None, threads={"cpu": 4}, speeds={}, own_bytes={}, kernels=kernels)
     assert [device.kernels for device in facts] == ["avx2", "triton", ""]
 
 
 @pytest.mark.parametrize(
-    ("found", "compiler", "switch", "name"),
+    ("found", "compiler", "switch", "capability", "name"),
     [
-        (True, "/usr/bin/cc", "", "triton"),
-        (False, "/usr/bin/cc", "", ""),
-        (True, None, "", ""),
-        (True, "/usr/bin/cc", "off", ""),
+        (True, "/usr/bin/cc", "", (8, 0), "triton"),
+        (True, "/usr/bin/cc", "", (12, 0), "triton"),
+        (True, "/usr/bin/cc", "", (7, 5), ""),
+        (False, "/usr/bin/cc", "", (8, 0), ""),
+        (True, None, "", (8, 0), ""),
+        (True, "/usr/bin/cc", "off", (8, 0), ""),
     ],
 )
-def test_triton_needs_a_compiler_and_can_be_switched_off(
-    found: bool, compiler: str | None, switch: str, name: str, monkeypatch: pytest.MonkeyPatch
+def test_triton_needs_a_compiler_and_a_newer_gpu_and_can_be_switched_off(
+    found: bool,
+    compiler: str | None,
+    switch: str,
+    capability: tuple[int, int],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if found else None)
     monkeypatch.setattr("shutil.which", lambda name: compiler)
     monkeypatch.setenv("LAYERLINE_KERNELS", switch)
-    assert triton_here() == name
+    assert triton_here(capability) == name
 
 
 def test_parts_of_a_cpu_have_its_memory_in_proportion_to_their_threads() -> None:
