@@ -9,7 +9,8 @@ from pathlib import Path
 
 from layerline.errors import ModelMismatchError, PlanInvalidError
 from layerline.models.card import ModelCard
-from layerline.models.model_parts import ModelPart, model_parts
+from layerline.models.model_parts import ModelPart
+from layerline.models.sizes import ModelSizes
 from layerline.plan import StageSpec
 from node.kernels.structures import TILE
 from node.ranks.group import Alone, RankGroup
@@ -34,7 +35,7 @@ def load_stage(
     """
     assert group.count == len(spec.devices), "a rank for each device"
     _check_spec(card, spec)
-    part = model_parts(card.spec, group.count, spec.proportions)[group.rank]
+    part = ModelSizes.of_stage(card, spec).parts(group.count, spec.proportions)[group.rank]
     return Stage(card, spec, _computation(card, path, spec, part, progress, group, threads))
 
 

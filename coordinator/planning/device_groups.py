@@ -16,7 +16,6 @@ from coordinator.planning.problem import Problem
 from coordinator.planning.ways import Way, multiplies_stored
 from layerline.errors import PlanInvalidError
 from layerline.facts import DEVICE_KINDS, DeviceFacts, NodeFacts
-from layerline.models.model_parts import model_parts
 from layerline.models.sizes import WeightSize
 
 _PROPORTION = 1000  # of the device that takes most
@@ -146,7 +145,7 @@ def _group(
 ) -> DeviceGroup | None:
     """The group, or None if the model cannot be split over so many devices."""
     try:
-        parts = model_parts(problem.spec, len(devices), proportions)
+        parts = problem.footprint_of(way).sizes.parts(len(devices), proportions)
     except PlanInvalidError:
         return None
     ranks = tuple(

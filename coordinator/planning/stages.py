@@ -10,7 +10,6 @@ from coordinator.planning.problem import Problem
 from coordinator.planning.room import useful_pages
 from coordinator.planning.ways import Way
 from layerline.facts import NodeFacts
-from layerline.models.model_parts import model_parts
 from layerline.plan import PipelinePlan, Plan, StagePlan, StageSpec
 
 
@@ -50,8 +49,9 @@ def stage_specs(decision: Decision) -> list[StageSpec]:
 def stage_plan(problem: Problem, node: NodeFacts, spec: StageSpec, why: str) -> StagePlan:
     """The stage `spec` on `node`, with the memory it takes and what the node's devices for it offer, all together."""
     layers = range(spec.first_layer, spec.last_layer + 1)
-    parts = model_parts(problem.spec, len(spec.devices), spec.proportions)
-    ranks = [problem.footprint_of(Way(spec.held_weights, spec.precision), part) for part in parts]
+    way = Way(spec.held_weights, spec.precision)
+    parts = problem.footprint_of(way).sizes.parts(len(spec.devices), spec.proportions)
+    ranks = [problem.footprint_of(way, part) for part in parts]
     return StagePlan(
         node_id=node.node_id,
         node=node.name,

@@ -7,6 +7,7 @@ blocks by itself, since the `gguf` library takes long to import; a test compares
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from layerline.models.grouped import CELL_COLUMNS, GroupedForm, grouped_form
@@ -80,6 +81,14 @@ class WeightForm:
 def block_numbers(storage: str) -> int:
     """How many columns share a block."""
     return 1 if storage in FLOATS else INTEGERS[storage][0]
+
+
+def divided_by(storage: str) -> int:
+    """Of which the columns of a part of a matrix in that storage are a multiple."""
+    form = grouped_form(storage)
+    if form is None:
+        return block_numbers(storage)
+    return math.lcm(form.group or 1, form.cell)
 
 
 def is_multiplied(storage: str) -> bool:

@@ -54,11 +54,24 @@ class ModelPart:
         return dataclasses.replace(model, kinds=kinds, vocabulary=len(self.vocabulary))
 
 
-def model_parts(model: ModelSpec, count: int, weights: Sequence[int] = (), *, block: int = 1) -> tuple[ModelPart, ...]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnBlocks:
+    """How many numbers of a row share a block, in the matrices whose columns ranks divide."""
+
+    attended: int = 1  # the columns are what heads have attended to
+    feed_forward: int = 1
+
+
+def model_parts(
+    model: ModelSpec,
+    count: int,
+    weights: Sequence[int] = (),
+    blocks: ColumnBlocks = ColumnBlocks(),  # it is frozen
+) -> tuple[ModelPart, ...]:
     """What each of `count` ranks has, in proportion to `weights` as far as the model allows; empty: all the same.
 
-    Where matrices are held in blocks of `block` numbers of a row, columns are cut between blocks as far as the model
-    allows. Raises PlanInvalidError if the model cannot be split so often.
+    Columns are cut between `blocks` as far as the model allows. Raises PlanInvalidError if the model cannot be split so
+    often.
     """
     weights = tuple(weights) or (1,) * count
     require(len(weights) == count and min(weights, default=0) > 0, "one positive weight is needed for each rank")
@@ -67,7 +80,7 @@ def model_parts(model: ModelSpec, count: int, weights: Sequence[int] = (), *, bl
     if count > most:
         message = f"A model with {heads} attention heads cannot be split over {count} devices."
         raise PlanInvalidError(message, remedy=f"Let a stage have at most {most} devices.")
-    by_kind = [_layer_shares(kind, weights, block) for kind in model.kinds]
+    by_kind = [_layer_shares(kind, weights, blocks) for kind in model.kinds]
     vocabularies = _proportional(model.vocabulary, weights)
     by_rank = zip(*by_kind, strict=True)
     return tuple(
@@ -75,12 +88,16 @@ def model_parts(model: ModelSpec, count: int, weights: Sequence[int] = (), *, bl
     )
 
 
-def _layer_shares(layer: LayerSpec, weights: Sequence[int], block: int) -> list[LayerPart]:
+def _layer_shares(layer: LayerSpec, weights: Sequence[int], blocks: ColumnBlocks) -> list[LayerPart]:
     attention = layer.attention
     intermediate = layer.feed_forward.intermediate
-    units = (unit for unit in (block, COLUMNS) if intermediate % unit == 0 and intermediate // unit >= len(weights))
+    units = (
+        unit
+        for unit in (blocks.feed_forward, COLUMNS)
+        if intermediate % unit == 0 and intermediate // unit >= len(weights)
+    )
     unit = max(units, default=1)
-    heads_of_a_block = block // math.gcd(block, attention.value_dim)
+    heads_of_a_block = blocks.attended // math.gcd(blocks.attended, attention.value_dim)
     heads = _head_ranges(attention.heads, attention.kv_heads, weights, heads_of_a_block)
     return [
         LayerPart(

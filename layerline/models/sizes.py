@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from layerline.models.held import VECTOR_BYTES, WeightForm
+from layerline.models.held import VECTOR_BYTES, WeightForm, divided_by
 from layerline.models.known_families import family_of_config
-from layerline.models.model_parts import LayerPart, ModelPart
+from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, model_parts
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
-from layerline.models.tensor_rules import ENDS, side_lengths
+from layerline.models.tensor_rules import ATTENDED, ENDS, FEED_FORWARD, side_lengths
 from layerline.models.tensor_table import TensorEntry
 from layerline.plan import DTYPE_BYTES, StageSpec
 
@@ -123,6 +123,20 @@ class ModelSizes:
         """Those of the whole model in the form that a stage of it has."""
         form = WeightForm(dtype=spec.dtype, weights=spec.held_weights, kernels=bool(spec.precision))
         return cls.of(card, form, spec.held_kv_dtype)
+
+    def parts(self, count: int, proportions: Sequence[int] = ()) -> tuple[ModelPart, ...]:
+        """What each of so many ranks has, cut between the blocks that matrices are held in as far as the model allows.
+
+        Raises PlanInvalidError if the model cannot be split so often.
+        """
+        blocks = ColumnBlocks(attended=self._block(ATTENDED), feed_forward=self._block(FEED_FORWARD))
+        return model_parts(self.model, count, proportions, blocks)
+
+    def _block(self, side: str) -> int:
+        """How many columns along that side share a block, in every layer."""
+        tensors = {tensor for layer in self.table.layers for tensor in layer if tensor.sides[1:] == (side,)}
+        held = {self.form.storage(each.storage, range(each.lengths[1]), each.lengths[1]) for each in tensors}
+        return math.lcm(*map(divided_by, held))
 
     def of_rank(self, part: ModelPart) -> ModelSizes:
         """Those of the part that one rank has."""

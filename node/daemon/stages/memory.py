@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import DeviceFacts
-from layerline.models.model_parts import model_parts
 from layerline.models.sizes import Described, ModelSizes
 from layerline.plan import StageSpec
 from layerline.units import format_bytes
@@ -96,8 +95,8 @@ def _does_not_fit(
 
 def device_bytes(spec: StageSpec, model: Described) -> Mapping[str, RankBytes]:
     """What the stage takes on each of its devices; PlanInvalidError if the model cannot be split so."""
-    parts = model_parts(model.spec, len(spec.devices), spec.proportions)
     sizes = ModelSizes.of_stage(model, spec)
+    parts = sizes.parts(len(spec.devices), spec.proportions)
     return {device: _rank_bytes(spec, sizes.of_rank(part)) for device, part in zip(spec.devices, parts, strict=True)}
 
 

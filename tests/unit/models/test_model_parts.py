@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.errors import PlanInvalidError
-from layerline.models.model_parts import ModelPart, model_parts, unevenness
+from layerline.models.held import WeightForm
+from layerline.models.model_parts import ColumnBlocks, ModelPart, model_parts, unevenness
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
 from tests.fakes.cards import PLAIN, model_card
@@ -165,7 +166,7 @@ def test_columns_are_cut_between_the_blocks_they_are_held_in(
     block: int, count: int, heads: list[int], columns: list[int]
 ) -> None:
     spec = model(sum(heads), sum(heads))
-    parts = model_parts(spec, count, block=block)
+    parts = model_parts(spec, count, blocks=ColumnBlocks(attended=block, feed_forward=block))
     assert [len(part.kinds[0].heads) for part in parts] == heads
     assert [len(part.kinds[0].intermediate) for part in parts] == columns
 
@@ -180,3 +181,24 @@ def test_each_kind_of_layer_is_split_on_its_own() -> None:
     sizes = sizes_of(mixed)
     one, other = (sizes.weights_bytes(range(n, n + 1)) for n in (1, 2))
     assert sizes.weights_bytes(range(1, 3)) == one + other > 2 * one
+
+
+@pytest.mark.parametrize(
+    ("storage", "kernels", "columns", "heads"),
+    [
+        ("Q4_K", True, [512, 512, 512], [4, 4, 4]),
+        ("Q4_K", False, [512, 512, 512], [4, 4, 4]),
+        ("INT4_96_F16", True, [480, 576, 480], [6, 3, 3]),
+        ("BF16", True, [512, 512, 512], [4, 4, 4]),
+    ],
+)
+def test_ranks_divide_no_block_of_what_they_hold(
+    storage: str, kernels: bool, columns: list[int], heads: list[int]
+) -> None:
+    spec = decoder_spec(hidden=768, intermediate=1536, heads=12, kv_heads=12, head_dim=64)
+    form = WeightForm(dtype="bfloat16", weights="stored", kernels=kernels)
+    sizes = ModelSizes.of(model_card(spec, storage=storage), form, "bfloat16")
+    parts = sizes.parts(3)
+    assert [len(part.kinds[0].intermediate) for part in parts] == columns
+    assert [len(part.kinds[0].heads) for part in parts] == heads
+    assert all(not sizes.of_rank(part).converted(range(spec.layers)) for part in parts)
