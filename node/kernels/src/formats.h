@@ -5,7 +5,7 @@
 // A block unpacks to cells: 32 columns of the LANES rows from `first_row` on, as eight words of four bytes, a byte a column
 // in their order; `word` gives one of them. A number of the matrix is scale * (byte - OFFSET) + least, where a scale (and a
 // least number, where MINIMA says that there is one) serves 32 / PARTS columns; `scales` gives them. After PERIOD cells the
-// bits lie as in the first ones. The source of every layout is the `gguf` library.
+// bits lie as in the first ones; no byte is over MOST. The source of every layout is the `gguf` library.
 //
 // Formats without SMALL have scales of groups of columns, as their number says (`Grouping`): the second part has those of each
 // group, of 16 rows side by side, and of integers the byte that stands for zero.
@@ -67,7 +67,7 @@ inline void stored_scale_and_least(const Block& block, Scales& out) {
 }
 
 struct Q8_0 {
-    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 8, SMALL = 2, PARTS = 1, OFFSET = 0;
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 8, SMALL = 2, PARTS = 1, OFFSET = 0, MOST = 255;
     static constexpr bool SIGNED = true, MINIMA = false;
     typedef NoState State;
     static State begin(const Block&) { return {}; }
@@ -76,7 +76,7 @@ struct Q8_0 {
 };
 
 struct Q4_0 {
-    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 2, PARTS = 1, OFFSET = 8;
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 2, PARTS = 1, OFFSET = 8, MOST = 15;
     static constexpr bool SIGNED = false, MINIMA = false;
     typedef NoState State;
     static State begin(const Block&) { return {}; }
@@ -85,7 +85,7 @@ struct Q4_0 {
 };
 
 struct Q4_1 {
-    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 4, PARTS = 1, OFFSET = 0;
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 4, PARTS = 1, OFFSET = 0, MOST = 15;
     static constexpr bool SIGNED = false, MINIMA = true;
     typedef NoState State;
     static State begin(const Block&) { return {}; }
@@ -94,7 +94,7 @@ struct Q4_1 {
 };
 
 struct Q5_0 {
-    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 5, SMALL = 2, PARTS = 1, OFFSET = 16;
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 5, SMALL = 2, PARTS = 1, OFFSET = 16, MOST = 31;
     static constexpr bool SIGNED = false, MINIMA = false;
     typedef NoState State;
     static State begin(const Block&) { return {}; }
@@ -105,7 +105,7 @@ struct Q5_0 {
 };
 
 struct Q5_1 {
-    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 5, SMALL = 4, PARTS = 1, OFFSET = 0;
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 5, SMALL = 4, PARTS = 1, OFFSET = 0, MOST = 31;
     static constexpr bool SIGNED = false, MINIMA = true;
     typedef NoState State;
     static State begin(const Block&) { return {}; }
@@ -117,7 +117,7 @@ struct Q5_1 {
 
 // Two bits of every column; of each 16 columns a scale and a least number of four bits.
 struct Q2_K {
-    static constexpr int PERIOD = 4, CELLS = 8, WORDS = 20, SMALL = 4, PARTS = 2, OFFSET = 0;
+    static constexpr int PERIOD = 4, CELLS = 8, WORDS = 20, SMALL = 4, PARTS = 2, OFFSET = 0, MOST = 3;
     static constexpr bool SIGNED = false, MINIMA = true;
     struct State {
         F scale, least;
@@ -138,7 +138,7 @@ struct Q2_K {
 
 // Three bits of every column, the third apart; of each 16 columns a scale of six bits, its upper two apart.
 struct Q3_K {
-    static constexpr int PERIOD = 4, CELLS = 8, WORDS = 27, SMALL = 2, PARTS = 2, OFFSET = 4;
+    static constexpr int PERIOD = 4, CELLS = 8, WORDS = 27, SMALL = 2, PARTS = 2, OFFSET = 4, MOST = 7;
     static constexpr bool SIGNED = false, MINIMA = false;
     struct State {
         F scale;
@@ -182,7 +182,7 @@ struct SixBits {
 };
 
 struct Q4_K {
-    static constexpr int PERIOD = 2, CELLS = 8, WORDS = 35, SMALL = 4, PARTS = 1, OFFSET = 0;
+    static constexpr int PERIOD = 2, CELLS = 8, WORDS = 35, SMALL = 4, PARTS = 1, OFFSET = 0, MOST = 15;
     static constexpr bool SIGNED = false, MINIMA = true;
     typedef SixBits State;
     static State begin(const Block& block) { return SixBits::of(block); }
@@ -193,7 +193,7 @@ struct Q4_K {
 };
 
 struct Q5_K {
-    static constexpr int PERIOD = 2, CELLS = 8, WORDS = 43, SMALL = 4, PARTS = 1, OFFSET = 0;
+    static constexpr int PERIOD = 2, CELLS = 8, WORDS = 43, SMALL = 4, PARTS = 1, OFFSET = 0, MOST = 31;
     static constexpr bool SIGNED = false, MINIMA = true;
     typedef SixBits State;
     static State begin(const Block& block) { return SixBits::of(block); }
@@ -206,7 +206,7 @@ struct Q5_K {
 
 // Six bits of every column, the upper two apart; of each 16 columns a scale of a signed byte.
 struct Q6_K {
-    static constexpr int PERIOD = 4, CELLS = 8, WORDS = 52, SMALL = 2, PARTS = 2, OFFSET = 32;
+    static constexpr int PERIOD = 4, CELLS = 8, WORDS = 52, SMALL = 2, PARTS = 2, OFFSET = 32, MOST = 63;
     static constexpr bool SIGNED = false, MINIMA = false;
     struct State {
         F scale;
@@ -229,7 +229,7 @@ struct Q6_K {
 alignas(16) constexpr int8_t IQ4_NUMBERS[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 struct IQ4_NL {
-    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 2, PARTS = 1, OFFSET = 0;
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 2, PARTS = 1, OFFSET = 0, MOST = 255;
     static constexpr bool SIGNED = true, MINIMA = false;
     typedef NoState State;
     static State begin(const Block&) { return {}; }
@@ -241,7 +241,7 @@ struct IQ4_NL {
 
 // As IQ4_NL, of each 32 columns a scale of six bits, its upper two apart.
 struct IQ4_XS {
-    static constexpr int PERIOD = 1, CELLS = 8, WORDS = 33, SMALL = 4, PARTS = 1, OFFSET = 0;
+    static constexpr int PERIOD = 1, CELLS = 8, WORDS = 33, SMALL = 4, PARTS = 1, OFFSET = 0, MOST = 255;
     static constexpr bool SIGNED = true, MINIMA = false;
     struct State {
         F scale;
@@ -262,7 +262,7 @@ struct IQ4_XS {
 alignas(16) constexpr int8_t MXFP4_NUMBERS[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 struct MXFP4 {
-    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 1, PARTS = 1, OFFSET = 12;
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 1, PARTS = 1, OFFSET = 12, MOST = 24;
     static constexpr bool SIGNED = false, MINIMA = false;
     typedef NoState State;
     static State begin(const Block&) { return {}; }
@@ -285,7 +285,7 @@ template <int ZERO> inline void group_scale_and_least(const Block& block, Scales
 }
 
 struct INT4 {
-    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 0, PARTS = 1, OFFSET = 8;
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 4, SMALL = 0, PARTS = 1, OFFSET = 8, MOST = 15;
     static constexpr bool SIGNED = false, MINIMA = true;
     typedef NoState State;
     static State begin(const Block&) { return {}; }
@@ -294,7 +294,7 @@ struct INT4 {
 };
 
 struct INT8 {
-    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 8, SMALL = 0, PARTS = 1, OFFSET = 0;
+    static constexpr int PERIOD = 1, CELLS = 1, WORDS = 8, SMALL = 0, PARTS = 1, OFFSET = 0, MOST = 255;
     static constexpr bool SIGNED = true, MINIMA = true;
     typedef NoState State;
     static State begin(const Block&) { return {}; }

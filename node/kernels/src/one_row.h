@@ -5,6 +5,9 @@
 #include "floats.h"
 #include "formats.h"
 #include "kernels.h"
+#if defined(LAYERLINE_AVX2)
+#include "byte_rows.h"
+#endif
 
 namespace {
 
@@ -121,9 +124,10 @@ UNROLL(3)
     }
 }
 
-template <class FORMAT, int DIGITS>
-NOT_INLINED void one_row(const Matrix& matrix, const Segment& segment, const RowBlock<DIGITS>* row,
-                                       int64_t first_panel, int64_t end_panel, Rows out, bool adds) {
+// `ROW` is a block of the row, in one of the forms that `part_products` takes.
+template <class FORMAT, class ROW>
+NOT_INLINED void one_row(const Matrix& matrix, const Segment& segment, const ROW* row, int64_t first_panel, int64_t end_panel,
+                         Rows out, bool adds) {
     const int64_t block_count = matrix.inputs / (BLOCK * FORMAT::CELLS);
     for (int64_t panel = first_panel; panel < end_panel; panel++) {
         const uint8_t* bytes = segment.panels + panel * panel_bytes<FORMAT>(segment.format, matrix.inputs);
@@ -147,11 +151,11 @@ UNROLL(8)
                 for (int line = c * FORMAT::WORDS / FORMAT::CELLS; line < (c + 1) * FORMAT::WORDS / FORMAT::CELLS; line++) {
                     ask_for(bytes + 64 * (b * FORMAT::WORDS + line));
                 }
-                const RowBlock<DIGITS>& own = row[b * FORMAT::CELLS + c];
+                const ROW& own = row[b * FORMAT::CELLS + c];
 UNROLL(2)
                 for (int part = 0; part < FORMAT::PARTS; part++) {
                     F products[WIDTH];
-                    part_products<FORMAT, DIGITS>(blocks, states, c, part, own, products);
+                    part_products<FORMAT>(blocks, states, c, part, own, products);
 UNROLL(4)
                     for (int v = 0; v < WIDTH; v++) {
                         Scales scales;

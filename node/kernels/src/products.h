@@ -4,6 +4,8 @@
 // cells in the cache. Either way a number of the product is the sum over the blocks of the columns, in their order, and so has
 // the same bits whatever else is multiplied with it.
 #pragma once
+#include <vector>
+
 #include "one_row.h"
 
 namespace {
@@ -161,10 +163,24 @@ void several_rows(const Unpacked<PARTS, MINIMA>& format, const Matrix& matrix, c
 }
 
 template <class FORMAT, int DIGITS>
+inline void multiply_row(const Matrix& matrix, const Segment& segment, const RowBlock<DIGITS>* row, int64_t first_panel,
+                         int64_t end_panel, Rows out, bool adds) {
+#if defined(LAYERLINE_AVX2)
+    if constexpr (DIGITS == 2 && multiplied_as_bytes<FORMAT>()) {
+        static thread_local std::vector<ByteBlock> bytes;
+        bytes.resize(static_cast<size_t>(matrix.inputs / BLOCK));
+        for (size_t block = 0; block < bytes.size(); block++) make_byte_block(row[block], bytes[block]);
+        return one_row<FORMAT>(matrix, segment, bytes.data(), first_panel, end_panel, out, adds);
+    }
+#endif
+    one_row<FORMAT>(matrix, segment, row, first_panel, end_panel, out, adds);
+}
+
+template <class FORMAT, int DIGITS>
 void multiply_format(const Matrix& matrix, const Segment& segment, const uint8_t* prepared, int64_t rows, int64_t first_panel,
                      int64_t end_panel, Rows out, bool adds, uint8_t* scratch) {
     const RowBlock<DIGITS>* blocks = reinterpret_cast<const RowBlock<DIGITS>*>(prepared);
-    if (rows == 1) return one_row<FORMAT, DIGITS>(matrix, segment, blocks, first_panel, end_panel, out, adds);
+    if (rows == 1) return multiply_row<FORMAT, DIGITS>(matrix, segment, blocks, first_panel, end_panel, out, adds);
     const Unpacked<FORMAT::PARTS, FORMAT::MINIMA> format = {unpack<FORMAT>, panel_bytes<FORMAT>(segment.format, matrix.inputs),
                                                            FORMAT::CELLS, whole_offset<FORMAT>()};
     several_rows<DIGITS>(format, matrix, segment, blocks, rows, first_panel, end_panel, out, adds, scratch);
