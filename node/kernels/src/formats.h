@@ -41,6 +41,7 @@ inline F group_scales(layerline::Grouping grouping, const uint8_t* group, int fi
     }
 }
 
+inline F negative(F a) { return sub(splat_float(0.0f), a); }
 inline I every_byte(uint32_t byte) { return splat(static_cast<int32_t>(byte * 0x01010101u)); }
 
 // One byte of a word as a number.
@@ -122,7 +123,7 @@ struct Q2_K {
     struct State {
         F scale, least;
     };
-    static State begin(const Block& block) { return {block.half(0), block.half(1)}; }
+    static State begin(const Block& block) { return {block.half(0), negative(block.half(1))}; }
     static I word(const Block& block, const State&, int cell, int index) {
         return both(right_by(block.word(4 + 8 * (cell >> 2) + index), 2 * (cell & 3)), every_byte(3));
     }
@@ -131,7 +132,7 @@ struct Q2_K {
             int group = 2 * cell + part;
             I packed = right_by(block.word(group >> 2), 8 * (group & 3));
             out.scale[part] = mul(state.scale, to_floats(both(packed, splat(15))));
-            out.least[part] = sub(splat_float(0.0f), mul(state.least, to_floats(both(right<4>(packed), splat(15)))));
+            out.least[part] = mul(state.least, to_floats(both(right<4>(packed), splat(15))));
         }
     }
 };
@@ -166,7 +167,7 @@ struct SixBits {
     static SixBits of(const Block& block) {
         SixBits state;
         state.scale = block.half(0);
-        state.least = block.half(1);
+        state.least = negative(block.half(1));
         I first = block.word(0), second = block.word(1), third = block.word(2);
         const I six = every_byte(63), four = every_byte(15), upper = every_byte(48);
         state.scale_words[0] = both(first, six);
@@ -177,7 +178,7 @@ struct SixBits {
     }
     void put(int cell, Scales& out) const {
         out.scale[0] = mul(scale, byte_number(scale_words[cell >> 2], cell & 3));
-        out.least[0] = sub(splat_float(0.0f), mul(least, byte_number(least_words[cell >> 2], cell & 3)));
+        out.least[0] = mul(least, byte_number(least_words[cell >> 2], cell & 3));
     }
 };
 
