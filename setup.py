@@ -20,6 +20,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 SOURCES = Path("node/kernels/src")
+FLAG_OF = {"avx512": "avx512_vnni", "avxvnni": "avx_vnni"}  # in /proc/cpuinfo
 ALL = "LAYERLINE_ALL_KERNELS"  # set: for every processor of this kind, not for this one alone
 ENDING = ".dylib" if sys.platform == "darwin" else ".so"
 FLAGS = ["-std=c++17", "-O2", "-fvisibility=hidden", "-ffp-contract=off", "-g0", "-w"]
@@ -34,19 +35,22 @@ def instruction_sets() -> dict[str, list[str]]:
     plain = {"plain": ["-O1"]}
     if MACHINE in ("x86_64", "amd64"):
         avx2 = ["-mavx2", "-mfma", "-mf16c"]
-        avx512 = [*avx2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]
-        return {**({"avx512": avx512} if wants_avx512() else {}), "avx2": avx2, **plain}
+        vnni = {
+            "avx512": [*avx2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))],
+            "avxvnni": [*avx2, "-mavxvnni"],
+        }
+        return {**{name: flags for name, flags in vnni.items() if is_wanted(name)}, "avx2": avx2, **plain}
     if MACHINE in ("aarch64", "arm64"):
         return {"neon": ["-march=armv8.2-a+dotprod+fp16"], **plain}
     return plain
 
 
-def wants_avx512() -> bool:
+def is_wanted(instruction_set: str) -> bool:
     """Whether to spend the time on it: for this machine if that has it, and for wheels that other machines get."""
     if os.environ.get(ALL):
         return True
     try:
-        return "avx512_vnni" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        return FLAG_OF[instruction_set] in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
     except OSError:  # not Linux
         return True
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from node.kernels.library import library
 from tests.lab.machine import REPOSITORY
 
 SOURCES, TESTS = REPOSITORY / "node" / "kernels" / "src", REPOSITORY / "tests" / "kernels"
@@ -36,6 +37,16 @@ def test_avx512_gives_the_bits_of_plain_code(tmp_path: Path) -> None:
         pytest.skip("needs g++")
     said = compared("avx512", compiler, [f"-I{TESTS / 'emulated'}"], [], tmp_path)
     assert said == "avx512 and plain: 0 differences\n"
+
+
+@pytest.mark.slow
+def test_avx_vnni_gives_the_bits_of_plain_code(tmp_path: Path) -> None:
+    """Its one operation beyond AVX2 is a function there."""
+    compiler = shutil.which("g++")
+    if compiler is None or "avx2" not in library().instruction_sets:
+        pytest.skip("needs g++ and a processor with AVX2")
+    flags = ["-mavx2", "-mfma", "-mf16c", "-include", str(TESTS / "emulated_vnni.h")]
+    assert compared("avxvnni", compiler, flags, [], tmp_path) == "avxvnni and plain: 0 differences\n"
 
 
 @pytest.mark.slow

@@ -13,6 +13,15 @@
 
 #define HAS(feature) __builtin_cpu_supports(feature)
 
+#if defined(LAYERLINE_HAS_AVXVNNI)
+#include <cpuid.h>
+// Leaf 7.1 of CPUID, which not every compiler has a name for.
+static bool has_avx_vnni() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#endif
+
 #if defined(LAYERLINE_HAS_NEON) && defined(__linux__)
 #include <sys/auxv.h>
 #define HAS_DOT_PRODUCT ((getauxval(AT_HWCAP) & (1ul << 20)) != 0)  // HWCAP_ASIMDDP
@@ -24,6 +33,9 @@ namespace layerline {
 
 #if defined(LAYERLINE_HAS_AVX512)
 extern const Kernels* const kernels_avx512;
+#endif
+#if defined(LAYERLINE_HAS_AVXVNNI)
+extern const Kernels* const kernels_avxvnni;
 #endif
 #if defined(LAYERLINE_HAS_AVX2)
 extern const Kernels* const kernels_avx2;
@@ -39,12 +51,15 @@ namespace {
 
 // The kernels that this processor can run, the fastest first.
 const Kernels* runnable(int index) {
-    const Kernels* found[4];
+    const Kernels* found[5];
     int count = 0;
 #if defined(LAYERLINE_HAS_AVX512)
     if (HAS("avx512f") && HAS("avx512bw") && HAS("avx512dq") && HAS("avx512vl") && HAS("avx512vnni")) {
         found[count++] = kernels_avx512;
     }
+#endif
+#if defined(LAYERLINE_HAS_AVXVNNI)
+    if (HAS("avx2") && HAS("fma") && has_avx_vnni()) found[count++] = kernels_avxvnni;
 #endif
 #if defined(LAYERLINE_HAS_AVX2)
     if (HAS("avx2") && HAS("fma")) found[count++] = kernels_avx2;

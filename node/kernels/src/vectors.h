@@ -36,6 +36,8 @@
 
 #if defined(LAYERLINE_AVX512)
 #include "vectors_avx512.h"
+#elif defined(LAYERLINE_AVXVNNI)
+#include "vectors_avxvnni.h"
 #elif defined(LAYERLINE_AVX2)
 #include "vectors_avx2.h"
 #elif defined(LAYERLINE_NEON)

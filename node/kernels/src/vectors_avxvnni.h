@@ -1,0 +1,49 @@
+// AVX-VNNI: vectors of 256 bits, and products of bytes.
+#pragma once
+#include "vectors_256.h"
+
+namespace {
+
+// Products of digits: unsigned bytes of the matrix by signed bytes of the row, four columns a step.
+constexpr int STEPS = 8;
+constexpr int SIGNED_OFFSET = 128;
+constexpr int planes(int digits) { return digits; }
+constexpr int most_rows(int digits) { return digits == 1 ? 6 : digits == 2 ? 3 : 2; }
+
+template <bool SIGNED> inline void to_steps(I word, I steps[1]) {
+    steps[0] = SIGNED ? _mm256_xor_si256(word, _mm256_set1_epi8(-128)) : word;
+}
+inline I step(I sum, I weights, I digits) { return _mm256_dpbusd_avx_epi32(sum, weights, digits); }
+inline void in_order(I& sum) {
+#if defined(__GNUC__)
+    __asm__("" : "+x"(sum));
+#endif
+}
+template <int DIGITS> inline F combined(const I sums[planes(DIGITS)]) {
+    if (DIGITS == 1) return to_floats(sums[0]);
+    F high = to_floats(plus(left<8>(sums[0]), sums[DIGITS > 1 ? 1 : 0]));
+    return DIGITS == 3 ? add(mul(high, splat_float(256.0f)), to_floats(sums[DIGITS - 1])) : high;
+}
+
+// Thirty-two numbers of at most eight bits as bytes.
+inline I bytes_of(const I numbers[4]) {
+    const I fours = _mm256_packs_epi16(_mm256_packs_epi32(numbers[0], numbers[1]), _mm256_packs_epi32(numbers[2], numbers[3]));
+    return _mm256_permutevar8x32_epi32(fours, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+// One block of 32 numbers as bytes of base 256: the highest digits first, each in the order of the columns.
+template <int DIGITS> inline void put_digits(const int32_t numbers[32], uint8_t* place, int32_t sums[planes(DIGITS)][2]) {
+    I rest[4];
+    for (int i = 0; i < 4; i++) rest[i] = load(numbers + LANES * i);
+    for (int digit = DIGITS - 1; digit >= 0; digit--) {
+        I own[4];
+        for (int i = 0; i < 4; i++) {
+            const I higher = digit ? right_signed<8>(plus(rest[i], splat(128))) : splat(0);
+            own[i] = minus(rest[i], left<8>(higher));
+            rest[i] = higher;
+        }
+        store(place + 32 * digit, bytes_of(own));
+        for (int half = 0; half < 2; half++) sums[digit][half] = sum_of(plus(own[2 * half], own[2 * half + 1]));
+    }
+}
+
+}  // namespace
