@@ -54,14 +54,35 @@ def numbers_of(form: GroupedForm, rows: NDArray[np.uint8]) -> NDArray[np.float32
         numbers = _unpacked(form, codes).astype(np.float32)
         numbers -= _of_columns(form, zeros.astype(np.float32), columns)
     else:
-        numbers = _table(form.codes)[codes]
+        numbers = numbers_of_codes(form.codes)[codes]
     numbers *= _of_columns(form, factors, columns)
     return numbers
 
 
+@functools.cache
+def numbers_of_codes(codes: str) -> NDArray[np.float32]:
+    """What each of the 256 codes of a form without zeros stands for.
+
+    E4M3 has no infinity, and of each sign one code that is no number.
+    """
+    mantissa_bits = _MANTISSA_BITS[codes]
+    code = np.arange(256)
+    exponent, mantissa = (code & 127) >> mantissa_bits, code & ((1 << mantissa_bits) - 1)
+    significand = np.where(exponent > 0, mantissa + (1 << mantissa_bits), mantissa)
+    bias = (1 << (6 - mantissa_bits)) - 1
+    numbers = np.ldexp(significand.astype(np.float64), np.maximum(exponent, 1) - bias - mantissa_bits)
+    last = exponent == exponent.max()
+    if codes == "F8_E4M3":
+        last &= mantissa == mantissa.max()
+    numbers[last] = np.where((mantissa[last] == 0) & (codes == "F8_E5M2"), np.inf, np.nan)
+    numbers[128:] *= -1
+    table: NDArray[np.float32] = numbers.astype(np.float32)
+    return table
+
+
 def not_numbers(codes: str) -> NDArray[np.bool_]:
     """Of each of the 256 codes of a form without zeros whether it stands for no finite number."""
-    return ~np.isfinite(_table(codes))
+    return ~np.isfinite(numbers_of_codes(codes))
 
 
 def _parts(
@@ -94,24 +115,6 @@ def _unpacked(form: GroupedForm, packed: NDArray[np.uint8]) -> NDArray[np.uint8]
         return packed ^ SIGN
     halves = packed.reshape(len(packed), -1, 1, CELL_COLUMNS // 2)
     return np.concatenate([halves & 15, halves >> 4], axis=2).reshape(len(packed), -1)
-
-
-@functools.cache
-def _table(codes: str) -> NDArray[np.float32]:
-    """What each code stands for. E4M3 has no infinity, and of each sign one code that is no number."""
-    mantissa_bits = _MANTISSA_BITS[codes]
-    code = np.arange(256)
-    exponent, mantissa = (code & 127) >> mantissa_bits, code & ((1 << mantissa_bits) - 1)
-    significand = np.where(exponent > 0, mantissa + (1 << mantissa_bits), mantissa)
-    bias = (1 << (6 - mantissa_bits)) - 1
-    numbers = np.ldexp(significand.astype(np.float64), np.maximum(exponent, 1) - bias - mantissa_bits)
-    last = exponent == exponent.max()
-    if codes == "F8_E4M3":
-        last &= mantissa == mantissa.max()
-    numbers[last] = np.where((mantissa[last] == 0) & (codes == "F8_E5M2"), np.inf, np.nan)
-    numbers[128:] *= -1
-    table: NDArray[np.float32] = numbers.astype(np.float32)
-    return table
 
 
 def _floats(scale: str, stored: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -48,11 +48,6 @@ class WeightForm:
     weights: str
     kernels: bool
 
-    @property
-    def lossless(self) -> str:
-        """The dtype of matrices that should be held as they are stored, but cannot be."""
-        return "float32" if self.kernels else self.dtype
-
     def storage(self, storage: str, columns: range, all_columns: int) -> str:
         """What these of all columns of a matrix are held in."""
         if self.kernels:
@@ -69,13 +64,13 @@ class WeightForm:
 
     def multiplies(self, storage: str) -> bool:
         """Whether a matrix in that storage is multiplied as it is, at least one that is whole."""
-        return is_multiplied(storage) if self.kernels else storage in FLOATS or storage in INTEGERS
+        if self.kernels:
+            return is_multiplied(storage)
+        return storage in FLOATS or storage in INTEGERS or grouped_form(storage) is not None
 
-    def is_converted(self, storage: str, columns: range, all_columns: int) -> bool:
-        """Whether a matrix should be held as it is stored, but cannot be."""
-        if self.weights != "stored":
-            return False
-        return not self.multiplies(storage) or held_storage(storage, "stored", columns, all_columns) != storage
+    def converts(self, storage: str, held_in: str) -> bool:
+        """Whether a matrix that is held in that should be as it is stored, but cannot be."""
+        return self.weights == "stored" and storage not in FLOATS and held_in != storage
 
 
 def block_numbers(storage: str) -> int:
@@ -97,6 +92,11 @@ def is_multiplied(storage: str) -> bool:
     return storage in FLOATS or storage in INTEGERS or (form is not None and form.group % CELL_COLUMNS == 0)
 
 
+def is_in_blocks(storage: str) -> bool:
+    """Whether torch holds it, as it is stored, in blocks or plain numbers, for which a GPU may have kernels."""
+    return grouped_form(storage) is None
+
+
 def held_storage(storage: str, weights: str, columns: range, all_columns: int) -> str:
     """In which storage these of all columns of a matrix are held."""
     wanted = storage if weights == "stored" else CONVERTED[weights]
@@ -109,17 +109,20 @@ def held_storage(storage: str, weights: str, columns: range, all_columns: int) -
 
 
 def row_storage(storage: str, weights: str, columns: range, all_columns: int, dtype: str) -> str:
-    """The same where torch computes in `dtype`: in that, unless blocks or another storage take less."""
+    """The same where torch computes in `dtype`: in that, unless another storage takes less; groups of any size do."""
     held, computed = held_storage(storage, weights, columns, all_columns), CONVERTED[dtype]
-    if held in INTEGERS:
-        return held
-    return held if held in FLOATS and FLOATS[held] < FLOATS[computed] else computed
+    form = grouped_form(storage) if weights == "stored" else None
+    if form is not None and _on_groups(form, columns, all_columns):
+        held = storage
+    return held if rows_bytes(held, 1, len(columns)) < rows_bytes(computed, 1, len(columns)) else computed
 
 
 def rows_bytes(storage: str, rows: int, columns: int) -> int:
     """Bytes of a matrix row by row."""
     if storage in FLOATS:
         return rows * columns * FLOATS[storage]
+    if (form := grouped_form(storage)) is not None:
+        return rows * form.row_bytes(columns)
     numbers, size = INTEGERS[storage]
     return rows * (columns // numbers) * size
 

@@ -86,12 +86,13 @@ class Described(Protocol):
 class WeightSize:
     """Some weights: how many numbers, each of which a token is multiplied with, and the bytes they are held in.
 
-    `converted` are the stored forms of matrices among them that should be held as stored, but cannot be.
+    `converted` are the stored forms of matrices among them that should be held as stored, but cannot be, each with
+    what they are held in.
     """
 
     numbers: int
     held_bytes: int
-    converted: frozenset[str] = frozenset()
+    converted: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,8 +169,8 @@ class ModelSizes:
             + (last and not shared) * self.output.held_bytes
         )
 
-    def converted(self, layers: range) -> frozenset[str]:
-        """The stored forms of matrices of a stage that should be held as stored, but cannot be."""
+    def converted(self, layers: range) -> frozenset[tuple[str, str]]:
+        """As `WeightSize` has it, of a stage."""
         ends = [self.embedding] * (layers.start == 0) + [self.output] * (layers.stop == len(self.layers))
         return frozenset().union(*(size.converted for size in (*self.layers[layers.start : layers.stop], *ends)))
 
@@ -244,10 +245,10 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
             held_bytes += form.vector_bytes(len(sides[0]))
             continue
         rows, columns = sides
-        own = tensor.storage, columns, tensor.lengths[1]
-        held_bytes += form.matrix_bytes(form.storage(*own), len(rows), len(columns))
-        if form.is_converted(*own):
-            converted.add(tensor.storage)
+        held_in = form.storage(tensor.storage, columns, tensor.lengths[1])
+        held_bytes += form.matrix_bytes(held_in, len(rows), len(columns))
+        if form.converts(tensor.storage, held_in):
+            converted.add((tensor.storage, held_in))
     return WeightSize(numbers=numbers, held_bytes=held_bytes, converted=frozenset(converted))
 
 

@@ -13,10 +13,12 @@ from coordinator.planning.ways import Way
 from coordinator.planning.words.reasons import left_out_sentence
 from coordinator.planning.words.speeds import speed_notes
 from layerline.models.grouped import storage_words
-from layerline.models.held import WeightForm
+from layerline.models.held import CONVERTED, WeightForm
 from layerline.models.model_parts import unevenness
 from layerline.plan import form_in_words
 from layerline.units import format_bytes, format_seconds
+
+_HELD_WORDS = {storage: words for words, storage in CONVERTED.items()}
 
 
 def plan_notes(decision: Decision) -> list[str]:
@@ -66,19 +68,20 @@ def _way_words(problem: Problem, way: Way) -> str:
 
 def _converted_notes(decision: Decision) -> list[str]:
     """What takes more memory than it is stored in, since it cannot be multiplied as it is."""
-    found: dict[WeightForm, set[str]] = {}
+    found: dict[tuple[WeightForm, str], set[str]] = {}
     for each in decision.assignments:
         for sizes in (rank.footprint.sizes for rank in each.group.ranks):
-            found.setdefault(sizes.form, set()).update(sizes.converted(each.layers))
-    return [_converted_note(form, storages) for form, storages in found.items() if storages]
+            for storage, held_in in sorted(sizes.converted(each.layers)):
+                found.setdefault((sizes.form, held_in), set()).add(storage)
+    return [_converted_note(form, held_in, storages) for (form, held_in), storages in found.items()]
 
 
-def _converted_note(form: WeightForm, storages: set[str]) -> str:
+def _converted_note(form: WeightForm, held_in: str, storages: set[str]) -> str:
     names = ", ".join(sorted(map(storage_words, storages)))
     why = f"as {'the kernels do' if form.kernels else 'torch does'} not multiply them as they are"
     if all(map(form.multiplies, storages)):
         why = "as ranks divide their blocks"
-    return f"Matrices stored as {names} are held in {form.lossless}, {why}."
+    return f"Matrices stored as {names} are held in {_HELD_WORDS[held_in]}, {why}."
 
 
 def _split_notes(decision: Decision, split: Split) -> list[str]:

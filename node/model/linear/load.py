@@ -94,12 +94,15 @@ def _stored_linear(rows: Sequence[StoredRows], held_as: HeldAs, bias_O: Tensor |
 
 def _stored_rows(source: TensorSource, matrix: TensorSlice, storage: str, held_as: HeldAs) -> StoredRows:
     rows, columns = matrix.shape
+    order_I = None
     stored_RB = torch.empty((rows, rows_bytes(storage, 1, columns)), dtype=torch.uint8, device=held_as.device)
     for block in source.blocks(matrix):
+        if block.storage == storage and block.order is not None and order_I is None:
+            order_I = torch.from_numpy(block.order).long().to(held_as.device)
         read_RB = torch.from_numpy(in_storage(block, storage))
         held = stored_RB[block.first_row : block.first_row + len(read_RB)].copy_(read_RB)
         source.count(held.nbytes)
-    return StoredRows(storage=storage, stored_RB=stored_RB, columns=columns)
+    return StoredRows(storage=storage, stored_RB=stored_RB, columns=columns, order_I=order_I)
 
 
 def load_tensor(source: TensorSource, slices: Sequence[TensorSlice], held_as: HeldAs) -> Tensor:

@@ -26,11 +26,12 @@ Unpacked = Callable[[str, Tensor, torch.dtype], Tensor]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredRows:
-    """Rows of `columns` numbers in one storage."""
+    """Rows of `columns` numbers in one storage; `order_I` tells which input each column belongs to, None: its own."""
 
     storage: str
     stored_RB: Tensor
     columns: int
+    order_I: Tensor | None = None
 
     @property
     def tiles(self) -> Iterator[Tensor]:
@@ -60,7 +61,9 @@ class StoredLinear:
             if kernels is not None and len(x_TI) <= MOST_ROWS:
                 kernels.multiply_few(part.storage, x_TI, part.stored_RB, bias_R, out_TR)
             else:
-                _multiply_tiles(part, x_TI, bias_R, out_TR, numbers_of if kernels is None else kernels.unpacked)
+                # Inputs are put in order rather than what is unpacked: there are fewer of them.
+                own_TI = x_TI if part.order_I is None else x_TI.index_select(1, part.order_I)
+                _multiply_tiles(part, own_TI, bias_R, out_TR, numbers_of if kernels is None else kernels.unpacked)
             first += rows
         return product_TO
 
@@ -83,4 +86,7 @@ class StoredEmbedding:
         self._dtype = dtype
 
     def __call__(self, ids_T: Tensor) -> Tensor:
-        return numbers_of(self._rows.storage, self._rows.stored_RB.index_select(0, ids_T), self._dtype)
+        numbers_TC = numbers_of(self._rows.storage, self._rows.stored_RB.index_select(0, ids_T), self._dtype)
+        if self._rows.order_I is None:
+            return numbers_TC
+        return torch.empty_like(numbers_TC).index_copy_(1, self._rows.order_I, numbers_TC)

@@ -1,6 +1,7 @@
 """From stored rows to numbers, in plain operations that every device has.
 
-In float32 they are to the bit what the `gguf` library makes of the rows. Knows nothing of what they are for.
+In float32 they are to the bit what the `gguf` library makes of the rows, or `grouped_rows` of those with scales of
+groups. Knows nothing of what they are for.
 
 Shapes: R rows, I numbers of a row, N blocks, B bytes of a block, G groups of a block, S numbers of a group.
 """
@@ -13,9 +14,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from layerline.models.grouped import grouped_form
+from node.model.stored.floats import FLOATS
 from node.model.stored.forms import FORMS, Fields, Form, Scales
+from node.model.stored.grouped_numbers import grouped_numbers
 
-FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 Parts = tuple[Tensor, Tensor | None]
 """(the scale, the minimum or None) of each group [N, G], or of the block [N, 1], in float32."""
 
@@ -24,6 +27,8 @@ def numbers_of(storage: str, stored_RB: Tensor, dtype: torch.dtype) -> Tensor:
     """The numbers [R, I] of stored rows [R, bytes] of uint8, rounded to `dtype`; a view where they are stored so."""
     if storage in FLOATS:
         return stored_RB.view(FLOATS[storage]).to(dtype)
+    if (grouped := grouped_form(storage)) is not None:
+        return grouped_numbers(grouped, stored_RB).to(dtype)
     form = FORMS[storage]
     blocks_NB = stored_RB.reshape(-1, form.nbytes)
     steps_NGS = _steps(form, blocks_NB).view(len(blocks_NB), -1, form.group_numbers)
