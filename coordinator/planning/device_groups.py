@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from coordinator.planning.device_group import EQUAL_WITHIN, DeviceGroup, Rank, WeightTimes
 from coordinator.planning.problem import Problem
-from coordinator.planning.ways import Way, multiplies_stored
+from coordinator.planning.ways import Way
 from layerline.errors import PlanInvalidError
 from layerline.facts import DEVICE_KINDS, DeviceFacts, NodeFacts
 from layerline.models.sizes import WeightSize
@@ -52,8 +52,8 @@ def weight_times(problem: Problem) -> Times:
             number_s=2 / (device.matrix_flops_per_s or matrix_floor),  # a multiplication and an addition
         )
         if way := problem.way_of(device):
-            unpacks = problem.footprint_of(way).sizes.unpacks and not multiplies_stored(device, way)
-            by_way.setdefault(way, {})[node.node_id, device.device] = times.unpacking() if unpacks else times
+            own = times if problem.multiplies_fast(device, way) else times.unpacking()
+            by_way.setdefault(way, {})[node.node_id, device.device] = own
     levelled = [_levelled(times, _mean_weights(problem, way)) for way, times in by_way.items()]
     return {place: times for own in levelled for place, times in own.items()}
 

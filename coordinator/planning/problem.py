@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from coordinator.planning.footprint import PAGE_TOKENS, Footprint, rows_of_a_step
-from coordinator.planning.ways import Way, computing_of, has_kernels, way_of
+from coordinator.planning.ways import Way, computing_of, has_kernels, multiplies_stored, way_of
 from layerline.errors import PlanInvalidError, UsageError
 from layerline.facts import DeviceFacts, NodeFacts
 from layerline.models.card import ModelCard
+from layerline.models.held import is_in_blocks
 from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import ModelSizes, most_sequence_pages
 from layerline.models.spec import ModelSpec
@@ -68,7 +69,17 @@ class Problem:
 
     def way_of(self, device: DeviceFacts) -> Way | None:
         """How a device computes; None if it is not to."""
-        return way_of(device, self.asked, self.request, self.computing)
+        return way_of(device, self.asked, self.request, self.computing, in_blocks=self._in_blocks)
+
+    def multiplies_fast(self, device: DeviceFacts, way: Way) -> bool:
+        """Whether a device that computes in that way need not unpack weights in memory."""
+        in_blocks = self._in_blocks or way.weights != "stored"
+        return not self.footprint_of(way).sizes.unpacks or multiplies_stored(device, way, in_blocks=in_blocks)
+
+    @cached_property
+    def _in_blocks(self) -> bool:
+        matrices = {tensor.storage for tensor in self.card.tensors if len(tensor.shape) > 1}
+        return all(map(is_in_blocks, matrices))
 
     @cached_property
     def max_rows(self) -> int:

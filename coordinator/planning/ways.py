@@ -32,9 +32,12 @@ def has_kernels(device: DeviceFacts) -> bool:
     return device.kind == "cpu" and bool(device.kernels)
 
 
-def multiplies_stored(device: DeviceFacts, way: Way) -> bool:
-    """Whether a device is as fast with weights as they are stored as their bytes let it be."""
-    return bool(way.precision) or (device.kind != "cpu" and bool(device.kernels))
+def multiplies_stored(device: DeviceFacts, way: Way, *, in_blocks: bool) -> bool:
+    """Whether a device is as fast with weights as they are stored as their bytes let it be.
+
+    `in_blocks` says whether all of them are, or plain numbers: a GPU has no kernels for scales of groups.
+    """
+    return bool(way.precision) or (in_blocks and device.kind != "cpu" and bool(device.kernels))
 
 
 def computing_of(nodes: Iterable[NodeFacts]) -> Computing:
@@ -45,11 +48,14 @@ def computing_of(nodes: Iterable[NodeFacts]) -> Computing:
     return "kernels" if True in found else "torch"
 
 
-def way_of(device: DeviceFacts, asked: PlanRequest, resolved: PlanRequest, computing: Computing) -> Way | None:
-    """How a device computes what is asked for; None if it is not to."""
+def way_of(
+    device: DeviceFacts, asked: PlanRequest, resolved: PlanRequest, computing: Computing, *, in_blocks: bool
+) -> Way | None:
+    """How a device computes what is asked for; None if it is not to. `in_blocks` is as in `multiplies_stored`."""
     if has_kernels(device) and computing != "torch":
         return Way(resolved.weights, resolved.precision)
     if computing == "kernels":
         return None
     own = Way("stored", "")
-    return Way(asked.weights or (own.weights if multiplies_stored(device, own) else resolved.dtype), "")
+    is_fast = multiplies_stored(device, own, in_blocks=in_blocks)
+    return Way(asked.weights or (own.weights if is_fast else resolved.dtype), "")

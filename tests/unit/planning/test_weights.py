@@ -124,6 +124,28 @@ def test_what_does_not_fit_in_the_dtype_is_held_as_it_is_stored() -> None:
         plan(node("a", device("mps")), spec=LARGE)
 
 
+@pytest.mark.parametrize("storage", ["INT4_128_F16", "INT4_128_F16_ORDERED", "INT4_64_BF16"])
+def test_scales_of_groups_are_held_so_where_nothing_else_fits(storage: str) -> None:
+    """No GPU has kernels for them, so that none holds them so for the sake of speed."""
+    for name, kernels in (("mps", ""), ("cuda:0", "triton")):
+        roomy, tight = (
+            plan(node("a", device(name, kernels=kernels, budget_bytes=gib * GIB)), spec=LARGE, storage=storage)
+            for gib in (6, 3)
+        )
+        assert (ways(roomy), ways(tight)) == ({"a": ("bfloat16", "")}, {"a": ("stored", "")})
+        assert tight.stages[0].weights_bytes < 0.3 * roomy.stages[0].weights_bytes
+        assert "a: torch in bfloat16 over weights as stored, unpacked for each product." in tight.notes
+        assert not [note for note in tight.notes if "are held in" in note]
+
+
+def test_fp8_takes_half_of_what_it_takes_in_the_dtype() -> None:
+    asked: dict[str, Any] = {"spec": LARGE, "storage": "F8_E4M3_128_F32"}
+    packed, plain = (
+        plan(node("a", device("mps", budget_bytes=6 * GIB)), weights=each, **asked) for each in ("stored", "bfloat16")
+    )
+    assert 0.51 < packed.stages[0].weights_bytes / plain.stages[0].weights_bytes < 0.52
+
+
 def test_a_long_context_is_worth_more_than_weights_in_the_dtype() -> None:
     made = plan(node("a", device("mps", budget_bytes=4 * GIB)), spec=LARGE)
     assert (ways(made), made.context_tokens) == ({"a": ("stored", "")}, 8192)
@@ -141,6 +163,9 @@ def test_unpacking_counts_as_the_time_it_takes() -> None:
     gpus = [node("a", device("mps")), node("b", device("cuda:0", kernels="triton"))]
     assert ways(plan(*gpus, weights="stored")) == {"b": ("stored", "")}
     assert ways(plan(*gpus[:1], node("c", device("mps", gb_per_s=60.0)), weights="stored")) == {"c": ("stored", "")}
+    slower = node("b", device("cuda:0", kernels="triton", gb_per_s=10.0))
+    for storage, fastest in (("Q4_K", "b"), ("INT4_128_F16", "a")):
+        assert ways(plan(gpus[0], slower, weights="stored", storage=storage)) == {fastest: ("stored", "")}
 
 
 def test_floating_point_weights_are_not_unpacked() -> None:
