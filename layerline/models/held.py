@@ -34,6 +34,9 @@ CONVERTED = {
     "int8": "Q8_0",
     "int4": "Q4_1",
 }  # what `weights` makes of any storage
+EIGHT_BITS = frozenset({"IQ1_S", "IQ2_XXS", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0"})
+"""Storages whose numbers are, in every 32 columns, small integers times one scale, so that 8 bits lose nothing."""
+EIGHT_BITS_FORM = "INT8_32_F32"  # what these become
 WITHOUT_LOSS = "F32"  # what any other storage becomes
 PANEL_ROWS = 16
 VECTOR_BYTES = 4  # of a number of a vector or of a logit, where the kernels compute
@@ -93,13 +96,15 @@ def is_multiplied(storage: str) -> bool:
 
 
 def is_in_blocks(storage: str) -> bool:
-    """Whether torch holds it, as it is stored, in blocks or plain numbers, for which a GPU may have kernels."""
-    return grouped_form(storage) is None
+    """Whether torch holds it in blocks or plain numbers, for which a GPU may have kernels."""
+    return grouped_form(storage) is None and storage not in EIGHT_BITS
 
 
 def held_storage(storage: str, weights: str, columns: range, all_columns: int) -> str:
     """In which storage these of all columns of a matrix are held."""
     wanted = storage if weights == "stored" else CONVERTED[weights]
+    if wanted in EIGHT_BITS and columns.start % CELL_COLUMNS == len(columns) % CELL_COLUMNS == 0:
+        return EIGHT_BITS_FORM
     form = grouped_form(wanted)
     if form is not None:
         return wanted if is_multiplied(wanted) and _on_groups(form, columns, all_columns) else WITHOUT_LOSS

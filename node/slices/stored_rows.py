@@ -7,8 +7,10 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 from numpy.typing import NDArray
 
-from layerline.models.held import FLOATS
+from layerline.models.held import EIGHT_BITS, EIGHT_BITS_FORM, FLOATS
 from layerline.models.read import StoredBlock
+from layerline.models.storage import columns_of_blocks
+from node.slices.eight_bits import in_eight_bits
 
 
 def in_storage(block: StoredBlock, storage: str) -> NDArray[np.uint8]:
@@ -18,6 +20,8 @@ def in_storage(block: StoredBlock, storage: str) -> NDArray[np.uint8]:
             return block.stored
         size, wanted = FLOATS[storage], block.columns
         return np.ascontiguousarray(block.stored[:, size * wanted.start : size * wanted.stop])
+    if block.storage in EIGHT_BITS and storage == EIGHT_BITS_FORM:
+        return _of_eight_bits(block)
     numbers = block.to_float32()
     if storage == "F32":
         return numbers.view(np.uint8)
@@ -25,6 +29,13 @@ def in_storage(block: StoredBlock, storage: str) -> NDArray[np.uint8]:
         return rounded_to_bfloat16(numbers).view(np.uint8)
     made: NDArray[np.uint8] = quantize(numbers, GGMLQuantizationType[storage])
     return made
+
+
+def _of_eight_bits(block: StoredBlock) -> NDArray[np.uint8]:
+    """The columns of a block that were asked for, which are whole groups."""
+    assert block.columns is not None, "a vector is held in float32"
+    rows, _ = columns_of_blocks(EIGHT_BITS_FORM, in_eight_bits(block.storage, block.stored), block.columns)
+    return rows
 
 
 def rounded_to_bfloat16(numbers: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from layerline.models.held import FLOATS, INTEGERS
+from layerline.models.held import EIGHT_BITS, FLOATS, INTEGERS
 from node.load_stage import load_stage
 from node.model.linear import stored as stored_linear
 from tests.fakes.logits import assert_close
@@ -63,7 +63,7 @@ def plain_logits(model: StoredModel) -> NDArray[np.float32]:
         return logits(chain, len(TOKENS))
 
 
-@pytest.mark.parametrize("storage", [*INTEGERS, *FLOATS])
+@pytest.mark.parametrize("storage", [*INTEGERS, *FLOATS, *sorted(EIGHT_BITS)])
 def test_logits_are_those_of_the_unpacked_model(model_of: functools.partial[StoredModel], storage: str) -> None:
     model = model_of(storage)
     with chain_of(model, (1, 1), **STORED) as chain:
@@ -71,7 +71,7 @@ def test_logits_are_those_of_the_unpacked_model(model_of: functools.partial[Stor
 
 
 @pytest.mark.parametrize("degrees", [(2,), (1, 2)])
-@pytest.mark.parametrize("storage", ["Q8_0", "Q4_K", "MXFP4"])
+@pytest.mark.parametrize("storage", ["Q8_0", "Q4_K", "MXFP4", "IQ3_S"])
 def test_ranks_hold_what_is_on_blocks_as_stored_and_the_rest_in_float32(
     model_of: functools.partial[StoredModel], storage: str, degrees: tuple[int, ...]
 ) -> None:
@@ -81,7 +81,7 @@ def test_ranks_hold_what_is_on_blocks_as_stored_and_the_rest_in_float32(
 
 
 @pytest.mark.parametrize("kernels_first", [True, False])
-@pytest.mark.parametrize("storage", ["Q6_K", "IQ4_NL"])
+@pytest.mark.parametrize("storage", ["Q6_K", "IQ4_NL", *sorted(EIGHT_BITS)])
 def test_a_stage_by_the_kernels_and_one_by_torch_are_one_model(
     model_of: functools.partial[StoredModel], storage: str, kernels_first: bool
 ) -> None:
@@ -121,7 +121,7 @@ def test_in_bfloat16_the_numbers_are_those_of_a_matrix_held_in_it(model_of: func
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("storage", "share"), [("Q4_K", 0.30), ("BF16", 1.01), ("F32", 1.01)])
+@pytest.mark.parametrize(("storage", "share"), [("Q4_K", 0.30), ("IQ3_S", 0.61), ("BF16", 1.01), ("F32", 1.01)])
 def test_what_is_counted_is_what_is_loaded(
     model_of: functools.partial[StoredModel], storage: str, share: float, dtype: str
 ) -> None:

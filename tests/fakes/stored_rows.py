@@ -24,6 +24,12 @@ SCALES = {
     "Q6_K": [(208, 2e-4)],
     "IQ4_NL": [(0, 1e-3)],
     "IQ4_XS": [(0, 1e-5)],
+    "IQ1_S": [(0, 5e-3)],
+    "IQ2_XXS": [(0, 1e-3)],
+    "IQ3_XXS": [(0, 4e-4)],
+    "IQ3_S": [(0, 4e-4)],
+    "TQ1_0": [(52, 5e-2)],
+    "TQ2_0": [(64, 5e-2)],
 }  # of a block: where its 16-bit numbers are, and about how large they may be
 
 

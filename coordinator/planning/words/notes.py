@@ -13,12 +13,12 @@ from coordinator.planning.ways import Way
 from coordinator.planning.words.reasons import left_out_sentence
 from coordinator.planning.words.speeds import speed_notes
 from layerline.models.grouped import storage_words
-from layerline.models.held import CONVERTED, WeightForm
+from layerline.models.held import CONVERTED, EIGHT_BITS_FORM, WeightForm
 from layerline.models.model_parts import unevenness
 from layerline.plan import form_in_words
 from layerline.units import format_bytes, format_seconds
 
-_HELD_WORDS = {storage: words for words, storage in CONVERTED.items()}
+_HELD_WORDS = {storage: words for words, storage in CONVERTED.items()} | {EIGHT_BITS_FORM: "8 bits, without loss"}
 
 
 def plan_notes(decision: Decision) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
-from layerline.models.held import WeightForm, held_storage, matrix_bytes
+from layerline.models.held import EIGHT_BITS, EIGHT_BITS_FORM, WeightForm, held_storage, matrix_bytes
 from layerline.models.model_parts import model_parts
 from layerline.models.sizes import ModelSizes
 from node.kernels.library import library
@@ -105,9 +105,14 @@ def test_a_stored_form_is_held_as_it_is_where_columns_are_whole_blocks(storage: 
     assert ragged == (storage if storage in ("F32", "F16", "BF16") else "F32")
 
 
-@pytest.mark.parametrize("storage", ["IQ2_XXS", "IQ1_S", "TQ1_0"])
-def test_what_the_kernels_do_not_multiply_loses_nothing(storage: str) -> None:
-    assert held_storage(storage, "stored", range(256), 256) == "F32"
+@pytest.mark.parametrize(
+    ("storage", "expected"),
+    [(storage, EIGHT_BITS_FORM) for storage in sorted(EIGHT_BITS)]
+    + [(storage, "F32") for storage in ("IQ1_M", "IQ2_XS", "IQ2_S")],
+)
+def test_what_the_kernels_do_not_multiply_loses_nothing(storage: str, expected: str) -> None:
+    assert held_storage(storage, "stored", range(256), 256) == expected
+    assert held_storage(storage, "bfloat16", range(256), 256) == "BF16"
 
 
 @pytest.mark.parametrize(

@@ -242,12 +242,28 @@ def test_a_plan_counts_the_stored_bytes() -> None:
 
 
 def test_a_form_that_the_kernels_do_not_multiply_is_named() -> None:
-    (note,) = [note for note in plan(with_kernels("a"), storage="IQ2_XXS").notes if "held in float32" in note]
-    assert note == "Matrices stored as IQ2_XXS are held in float32, as the kernels do not multiply them as they are."
+    (note,) = [note for note in plan(with_kernels("a"), storage="IQ2_XS").notes if "held in float32" in note]
+    assert note == "Matrices stored as IQ2_XS are held in float32, as the kernels do not multiply them as they are."
     assert not [note for note in plan(with_kernels("a")).notes if "held in float32" in note]
     assert not [note for note in plan(with_kernels("a"), storage="INT4_32_F16").notes if "held in float32" in note]
     (note,) = [note for note in plan(with_kernels("a"), storage="INT4_48_BF16").notes if "held in float32" in note]
     assert note.startswith("Matrices stored as INT4 in groups of 48 are held in float32, as the kernels do not")
+
+
+def test_a_form_of_few_bits_is_held_in_eight() -> None:
+    """By torch too, where there is no room for the dtype."""
+    end = "do not multiply them as they are."
+    by_kernels = plan(with_kernels("a"), storage="IQ3_S")
+    assert f"Matrices stored as IQ3_S are held in 8 bits, without loss, as the kernels {end}" in by_kernels.notes
+    plain = plan(with_kernels("a"), storage="IQ3_S", weights="float32").stages[0].weights_bytes
+    assert by_kernels.stages[0].weights_bytes == pytest.approx(37 / 128 * plain, rel=0.01)
+    roomy, tight = (
+        plan(node("a", device("cuda:0", kernels="triton", budget_bytes=gib * GIB)), storage="IQ3_S", spec=LARGE)
+        for gib in (6, 4)
+    )
+    assert (ways(roomy), ways(tight)) == ({"a": ("bfloat16", "")}, {"a": ("stored", "")})
+    sentence = "Matrices stored as IQ3_S are held in 8 bits, without loss, as torch does not multiply them as they are."
+    assert (sentence in roomy.notes, sentence in tight.notes) == (False, True)
 
 
 @pytest.mark.parametrize(
