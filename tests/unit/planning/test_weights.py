@@ -124,8 +124,10 @@ def test_what_does_not_fit_in_the_dtype_is_held_as_it_is_stored() -> None:
         plan(node("a", device("mps")), spec=LARGE)
 
 
-@pytest.mark.parametrize("storage", ["INT4_128_F16", "INT4_128_F16_ORDERED", "INT4_64_BF16"])
-def test_scales_of_groups_are_held_so_where_nothing_else_fits(storage: str) -> None:
+@pytest.mark.parametrize(
+    ("storage", "share"), [("INT4_128_F16_ORDERED", 0.262), ("INT4_48_BF16", 0.282), ("F8_E4M3_128_F32", 0.516)]
+)
+def test_scales_of_groups_are_held_so_where_nothing_else_fits(storage: str, share: float) -> None:
     """No GPU has kernels for them, so that none holds them so for the sake of speed."""
     for name, kernels in (("mps", ""), ("cuda:0", "triton")):
         roomy, tight = (
@@ -133,17 +135,9 @@ def test_scales_of_groups_are_held_so_where_nothing_else_fits(storage: str) -> N
             for gib in (6, 3)
         )
         assert (ways(roomy), ways(tight)) == ({"a": ("bfloat16", "")}, {"a": ("stored", "")})
-        assert tight.stages[0].weights_bytes < 0.3 * roomy.stages[0].weights_bytes
+        assert tight.stages[0].weights_bytes == pytest.approx(share * roomy.stages[0].weights_bytes, rel=0.01)
         assert "a: torch in bfloat16 over weights as stored, unpacked for each product." in tight.notes
         assert not [note for note in tight.notes if "are held in" in note]
-
-
-def test_fp8_takes_half_of_what_it_takes_in_the_dtype() -> None:
-    asked: dict[str, Any] = {"spec": LARGE, "storage": "F8_E4M3_128_F32"}
-    packed, plain = (
-        plan(node("a", device("mps", budget_bytes=6 * GIB)), weights=each, **asked) for each in ("stored", "bfloat16")
-    )
-    assert 0.51 < packed.stages[0].weights_bytes / plain.stages[0].weights_bytes < 0.52
 
 
 def test_a_long_context_is_worth_more_than_weights_in_the_dtype() -> None:
