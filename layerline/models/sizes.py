@@ -136,7 +136,8 @@ class ModelSizes:
     def _block(self, side: str) -> int:
         """How many columns along that side share a block, in every layer."""
         tensors = {tensor for layer in self.table.layers for tensor in layer if tensor.sides[1:] == (side,)}
-        held = {self.form.storage(each.storage, range(each.lengths[1]), each.lengths[1]) for each in tensors}
+        columns = {(each.storage, each.lengths[-1]) for each in tensors}
+        held = {self.form.storage(storage, range(length), length) for storage, length in columns}
         return math.lcm(*map(divided_by, held))
 
     def of_rank(self, part: ModelPart) -> ModelSizes:

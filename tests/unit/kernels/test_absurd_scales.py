@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
+from layerline.models.held import INTEGERS
 from node.native.matrices import NativeMatrix
 from node.native.one_product import OneProduct
 from tests.fakes.kernel_matrices import SETS, engine, packed
@@ -16,7 +17,8 @@ from tests.fakes.stored_rows import SCALES, stored_rows
 
 ROWS, COLUMNS, SPOILT = 48, 512, 21
 ABSURD = {"infinite": 0x7C00, "minus infinite": 0xFC00, "no number": 0x7E00}
-PLACES = {"F16": [(0, 1.0)], **SCALES}  # of 16-bit numbers in a block
+PLACES = {"F16": [(0, 1.0)], **{name: places for name, places in SCALES.items() if name in INTEGERS}}
+"""Of 16-bit numbers in a block."""
 
 
 def spoilt(storage: str, bits: int, place: int) -> NativeMatrix:
