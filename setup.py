@@ -112,6 +112,6 @@ class PlatformWheel(bdist_wheel):
 
 
 setup(
-    ext_modules=[Extension("node.kernels.kernels", [], optional=True)],
+    ext_modules=[Extension("node.kernels.kernels", [], optional=not os.environ.get(ALL))],
     cmdclass={"build_ext": BuildKernels, "bdist_wheel": PlatformWheel},
 )

@@ -1,4 +1,4 @@
-"""Loading a stage: by the kernels where the plan has its weights in a form that only they multiply, else by torch.
+"""Loading a stage: by the kernels where the plan has them compute, else by torch.
 
 What computes is imported only when it is needed: torch alone takes two seconds.
 """

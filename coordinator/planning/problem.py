@@ -150,7 +150,8 @@ def _resolved(request: PlanRequest, nodes: Sequence[NodeFacts], computing: Compu
         lacking = [node.name for node in nodes if not all(map(has_kernels, node.devices))]
         words, without = str(error), ", ".join(lacking) or "these nodes"
         message = f"{words[:1].upper()}{words[1:]}, and not every device of {without} has kernels."
-        raise PlanInvalidError(message, remedy="Leave --weights and --precision out, or those nodes.") from error
+        asked = [f"--{name}" for name in ("weights", "precision") if getattr(request, name)]
+        raise PlanInvalidError(message, remedy=f"Leave {' and '.join(asked)} out, or those nodes.") from error
 
 
 def _check_context(asked_tokens: int, most_tokens: int) -> None:

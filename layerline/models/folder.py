@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from layerline.checks import MAX_NAME_LENGTH
 from layerline.errors import ModelNotFoundError
 from layerline.models.names import GGUF_SUFFIX, composed
-from layerline.models.part_names import is_later_part, part_paths
+from layerline.models.part_names import GgufPart, first_part, is_later_part, part_paths
 from layerline.models.unreadable import why_unreadable
 
 MAX_MODELS = 1000
@@ -32,10 +32,11 @@ def list_models(folder: Path) -> tuple[Listing, ...]:
     """(name, path, size in bytes) of every model in `folder`, by name. What cannot be read is left out.
 
     The name is the path below `folder`, in NFC; of models in a cache of the hub the name that the hub gives them. Of
-    two models with one name the first is listed.
+    two models with one name the first is listed, and a file of that name before parts.
     """
     found: dict[str, tuple[Path, int]] = {}
-    for name, path, size_bytes in _Search().models_in(folder):
+    listed = sorted(_Search().models_in(folder), key=lambda listing: GgufPart.of(listing[1].name) is not None)
+    for name, path, size_bytes in listed:
         if 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable():
             found.setdefault(name, (path, size_bytes))
     return tuple((name, *found[name]) for name in sorted(found)[:MAX_MODELS])
@@ -106,9 +107,10 @@ class _Search:
 def _model_bytes(path: Path) -> int | None:
     if path.suffix != GGUF_SUFFIX:
         return _folder_model_bytes(path)
-    if is_later_part(path) or _regular_bytes(path) is None:
+    own_bytes, paths = _regular_bytes(path), part_paths(path)
+    if own_bytes is None or (is_later_part(path) and os.path.lexists(first_part(path))):
         return None
-    return sum(_regular_bytes(part) or 0 for part in part_paths(path))
+    return sum(_regular_bytes(part) or 0 for part in paths)
 
 
 def _folder_model_bytes(folder: Path) -> int | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.gguf_file import REMEDY, GgufFile, read_gguf
-from layerline.models.part_names import GgufPart, part_paths, whole_name
+from layerline.models.part_names import MAX_PARTS, GgufPart, first_part, part_paths, whole_name
 from layerline.models.stored import tensor_corrupt
 from layerline.models.tensor_table import StoredTensor
 
@@ -18,10 +18,15 @@ def read_whole_gguf(path: Path) -> GgufFile:
     count = _split(first, "count")
     if count <= 1:
         return first
+    if count > MAX_PARTS:
+        message = f"{path.name} is one of {count} parts of a model, more than the {MAX_PARTS} that can be."
+        raise ModelUnsupportedError(message, remedy="Join its parts with llama-gguf-split --merge.")
     part = GgufPart.of(path.name)
     if part is None or part.count != count:
         message = f"{path.name} is one of {count} parts of a model, but is not called so."
         raise ModelUnsupportedError(message, remedy=f"Call them NAME-00001-of-{count:05}.gguf and so on.")
+    if part.number != 1 and not os.path.lexists(first_part(path)):
+        raise _missing(first_part(path), part)
     if part.number != 1:
         message = f"{path.name} is a later part of a model."
         raise ModelUnsupportedError(message, remedy=f"Name the first, {part.files[0]}.")
@@ -41,9 +46,13 @@ def read_whole_gguf(path: Path) -> GgufFile:
 
 def _part(path: Path, part: GgufPart) -> GgufFile:
     if not os.path.lexists(path):
-        message = f"Part {path.name} of the model {whole_name(path.name)} is missing: it has {part.count} parts."
-        raise ModelCorruptError(message, remedy="Put all of them into one folder.")
+        raise _missing(path, part)
     return read_gguf(path)
+
+
+def _missing(path: Path, part: GgufPart) -> ModelCorruptError:
+    message = f"Part {path.name} of the model {whole_name(path.name)} is missing: it has {part.count} parts."
+    return ModelCorruptError(message, remedy="Put all of them into one folder.")
 
 
 def _split(gguf: GgufFile, key: str, default: int = 0) -> int:

@@ -21,7 +21,7 @@ from layerline.errors import PlanInvalidError
 from layerline.models.spec import LayerSpec, ModelSpec
 
 COLUMNS = 32  # the feed-forward is cut at multiples of it where it can be: most storage types have blocks of 32
-TOLERATED = 1.05  # a rank with so many times its due of the heads is not worth mention
+TOLERATED = 1.05  # a rank with so many times its due is not worth mention
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,24 +109,38 @@ def _layer_shares(layer: LayerSpec, weights: Sequence[int], blocks: ColumnBlocks
     ]
 
 
-def unevenness(model: ModelSpec, parts: Sequence[ModelPart]) -> str:
+def unevenness(model: ModelSpec, parts: Sequence[ModelPart], weights: Sequence[int] = ()) -> str:
     """One sentence on what could not be split in proportion, for each kind of layer; empty if all was."""
-    sentences = [_unevenness(kind, [part.kinds[place] for part in parts]) for place, kind in enumerate(model.kinds)]
+    weights = tuple(weights) or (1,) * len(parts)
+    sentences = [
+        _unevenness(kind, [part.kinds[place] for part in parts], weights) for place, kind in enumerate(model.kinds)
+    ]
     return " ".join(sentence for sentence in dict.fromkeys(sentences) if sentence)
 
 
-def _unevenness(layer: LayerSpec, parts: Sequence[LayerPart]) -> str:
+def _unevenness(layer: LayerSpec, parts: Sequence[LayerPart], weights: Sequence[int]) -> str:
     attention, intermediate = layer.attention, layer.feed_forward.intermediate
-    dues = [attention.heads * len(part.intermediate) / intermediate for part in parts]
-    uneven = any(len(part.heads) > TOLERATED * due for part, due in zip(parts, dues, strict=True))
+    heads, columns = [len(part.heads) for part in parts], [len(part.intermediate) for part in parts]
     repeated = sum(len(part.kv_heads) for part in parts) > attention.kv_heads
-    if not uneven and not repeated:
-        return ""
-    heads = " + ".join(str(len(part.heads)) for part in parts)
-    groups = "1 group" if attention.kv_heads == 1 else f"{attention.kv_heads} groups"
-    sentence = f"The {attention.heads} attention heads in {groups} are split {heads}"
-    held = " + ".join(str(len(part.kv_heads)) for part in parts)
-    return f"{sentence}, with {held} key/value heads." if repeated else f"{sentence}."
+    sentences = []
+    if repeated or not _is_even(heads, weights):
+        groups = "1 group" if attention.kv_heads == 1 else f"{attention.kv_heads} groups"
+        sentence = f"The {attention.heads} attention heads in {groups} are split {_sum_of(heads)}"
+        held = _sum_of([len(part.kv_heads) for part in parts])
+        sentences.append(f"{sentence}, with {held} key/value heads." if repeated else f"{sentence}.")
+    if not _is_even(columns, weights):
+        sentences.append(f"The {intermediate} columns of the feed-forward are split {_sum_of(columns)}.")
+    return " ".join(sentences)
+
+
+def _is_even(sizes: Sequence[int], weights: Sequence[int]) -> bool:
+    """Whether none is much more than its due."""
+    dues = (sum(sizes) * weight / sum(weights) for weight in weights)
+    return all(size <= TOLERATED * due for size, due in zip(sizes, dues, strict=True))
+
+
+def _sum_of(sizes: Sequence[int]) -> str:
+    return " + ".join(map(str, sizes))
 
 
 def _proportional(total: int, weights: Sequence[int]) -> list[range]:

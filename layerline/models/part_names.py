@@ -42,6 +42,12 @@ def part_paths(path: Path) -> tuple[Path, ...]:
     return tuple(path.with_name(name) for name in part.files) if part and part.number == 1 else (path,)
 
 
+def first_part(path: Path) -> Path:
+    """The first part of the model that a part belongs to."""
+    part = GgufPart.of(path.name)
+    return path if part is None else path.with_name(part.files[0])
+
+
 def is_later_part(path: Path) -> bool:
     """Whether a file belongs to the model of another."""
     part = GgufPart.of(path.name)

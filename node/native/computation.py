@@ -145,5 +145,5 @@ def _engine(threads: int, model: ModelSpec) -> Engine:
         scratch_bytes = max(library().calls.layerline_attention_bytes(*sizes) for sizes in wanted)
         return Engine(library(), chosen_instruction_set(), threads, scratch_bytes)
     except KernelsMissingError as missing:
-        message = f"The plan has weights that only the kernels multiply, but there are none here: {missing}"
-        raise StageFailedError(message, remedy="Give --weights bfloat16, or install layerline again.") from missing
+        message = f"The plan has the kernels compute here, but there are none: {missing}"
+        raise StageFailedError(message, remedy="Restart the node, and plan again.") from missing

@@ -126,7 +126,10 @@ def _moved_notes(split: Split) -> list[str]:
 def _unevenness_notes(decision: Decision) -> list[str]:
     """What could not be split in proportion."""
     uneven = (
-        (each.group.node.name, unevenness(decision.problem.spec, [rank.part for rank in each.group.ranks]))
+        (
+            each.group.node.name,
+            unevenness(decision.problem.spec, [rank.part for rank in each.group.ranks], each.group.proportions),
+        )
         for each in decision.assignments
     )
     return [f"On {name}: {sentence}" for name, sentence in uneven if sentence]

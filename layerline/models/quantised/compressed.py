@@ -8,6 +8,7 @@ Source: `compressors/quantized_compressors` of compressed-tensors.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,15 @@ def _described(pieces: PieceTensors, quantisation: Quantisation, rows: int, colu
     return form
 
 
+def _check_optional(pieces: PieceTensors, needed: Mapping[str, bool], first: str) -> None:
+    """Some are there only if the configuration asks for what they say."""
+    for role, is_needed in needed.items():
+        if is_needed and role not in pieces:
+            raise pieces.missing(first, pieces.piece_name(role))
+
+
 def _packed(pieces: PieceTensors, quantisation: Quantisation) -> tuple[str, tuple[int, int]]:
+    _check_optional(pieces, {ZERO: quantisation.zeros, "weight_g_idx": quantisation.ordered}, "weight_packed")
     in_word = 32 // quantisation.bits
     rows, words = pieces.sides("weight_packed")
     columns = words * in_word
@@ -85,6 +94,7 @@ def _packed_zeros(pieces: PieceBytes) -> NDArray[np.uint8]:
 
 
 def _bytes(pieces: PieceTensors, quantisation: Quantisation) -> tuple[str, tuple[int, int]]:
+    _check_optional(pieces, {ZERO: quantisation.zeros}, "weight")
     rows, columns = pieces.sides("weight")
     form = _described(pieces, quantisation, rows, columns)
     if ZERO in pieces:

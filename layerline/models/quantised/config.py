@@ -26,13 +26,15 @@ BITS = (4, 8)
 class Quantisation:
     """How the quantised matrices of a folder are stored: by `recipe`, in codes of `bits`.
 
-    `group` is how many columns share a scale, 0 if all of a row do; `ordered` that they are not neighbours.
+    `group` is how many columns share a scale, 0 if all of a row do; `ordered` that they are not neighbours; `zeros`
+    that each group says which code stands for zero.
     """
 
     recipe: str
     bits: int = 8
     group: int = 0
     ordered: bool = False
+    zeros: bool = False
 
 
 def quantisation_of(config: Fields) -> Quantisation | None:
@@ -135,7 +137,21 @@ def _compressed_group(said: Fields, format_of_all: str) -> Quantisation:
     if recipe is None or kind != "int":
         raise refused(said, f"format {layout!r} with weights of type {kind!r}")
     bits = _bits(weights, "num_bits")
-    return Quantisation(recipe=recipe, bits=bits if recipe == "packed" else 8, group=_strategy_group(weights, strategy))
+    return Quantisation(
+        recipe=recipe,
+        bits=bits if recipe == "packed" else 8,
+        group=_strategy_group(weights, strategy),
+        ordered=recipe == "packed" and _is_ordered(weights),
+        zeros=not weights.flag("symmetric", True),
+    )
+
+
+def _is_ordered(weights: Fields) -> bool:
+    """Whether columns lie in another order than their groups: with "weight" they were put back."""
+    order = weights.raw("actorder")
+    if order not in (None, False, True, "group", "dynamic", "weight", "static"):
+        raise refused(weights, f"actorder {order!r}")
+    return order in (True, "group", "dynamic")
 
 
 def _strategy_group(weights: Fields, strategy: str) -> int:

@@ -31,7 +31,7 @@ def _described(pieces: PieceTensors, quantisation: Quantisation) -> tuple[str, t
     form = pieces.form(f"INT{quantisation.bits}", quantisation, columns, pieces.storage("scales", SCALES))
     groups = form.groups(columns)
     if form.ordered and "g_idx" not in pieces:
-        raise pieces.missing("qweight", f"{pieces.name}.g_idx")
+        raise pieces.missing("qweight", pieces.piece_name("g_idx"))
     for role in ("qweight", "qzeros", "g_idx"):
         if role in pieces:
             pieces.storage(role, INTEGERS)

@@ -61,6 +61,10 @@ class PieceTensors:
         reason = f"has the shape {list(piece.shape)}, but what it belongs to asks for {wanted}"
         raise tensor_corrupt(piece.name, piece.file, reason)
 
+    def piece_name(self, role: str) -> str:
+        """What a piece that is not there would be called."""
+        return f"{self.name.removesuffix('.weight')}.{role}"
+
     def missing(self, role: str, *wanted: str) -> ModelCorruptError:
         """The error for a matrix that has a piece, but none of the wanted ones."""
         piece = self._pieces[role]

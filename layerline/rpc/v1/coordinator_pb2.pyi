@@ -236,7 +236,7 @@ class PlanRequest(_message.Message):
     context_tokens: _builtins.int
     """0: chosen"""
     kv_dtype: _builtins.str
-    """"float16", "bfloat16", "float32", "int8"; empty: as it is where a model is in service, else as dtype"""
+    """"float16", "bfloat16", "float32", "int8"; empty: as it is, else chosen"""
     tensor_parallel: _builtins.int
     """devices of its node that a stage is to span; 0: chosen"""
     weights: _builtins.str

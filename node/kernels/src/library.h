@@ -13,10 +13,6 @@ int64_t panel_bytes(int format, int64_t columns);
 // Puts stored rows into a panel, the first as its row `first`; there are at most 16 - first.
 void put_rows(int format, const uint8_t* const* stored, int64_t columns, int first, int count, uint8_t* panel);
 
-// The kernels of that name, or null if this library has none or this processor cannot run them.
-const Kernels* kernels_named(const char* name);
-const char* instruction_sets();
-
 // One operation of a program, on numbered buffers of rows. Which fields mean what is said at each kind.
 enum OperationKind {
     EMBED,     // the rows of `matrix` that the step's ids name -> out; the first is that of id `index`, of other ids zeros

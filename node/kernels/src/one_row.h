@@ -3,7 +3,7 @@
 #pragma once
 #include "digits.h"
 #include "floats.h"
-#include "formats.h"
+#include "grouped_formats.h"
 #include "kernels.h"
 #if defined(LAYERLINE_AVX2)
 #include "byte_rows.h"

@@ -1,5 +1,7 @@
 #include "pool.h"
 
+#include <utility>
+
 #if defined(__x86_64__) || defined(_M_X64)
 #include <immintrin.h>
 #define REST() _mm_pause()
@@ -48,7 +50,7 @@ void Pool::run(Call call, void* context) {
         turn_.fetch_add(1, std::memory_order_release);
     }
     woken_.notify_all();
-    call(context, 0);
+    this->call(0);
     for (int looks = 0; unfinished_.load(std::memory_order_acquire); looks++) {
         if (looks < LOOKS_AT_END) {
             REST();
@@ -56,12 +58,22 @@ void Pool::run(Call call, void* context) {
             std::this_thread::yield();
         }
     }
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void Pool::call(int thread) {
+    try {
+        call_(context_, thread);
+    } catch (...) {  // an exception that left a thread would end the process
+        std::lock_guard<std::mutex> lock(failing_);
+        if (!failure_) failure_ = std::current_exception();
+    }
 }
 
 void Pool::serve(int thread) {
     for (uint64_t turn = 1;; turn++) {
         if (!wait_for_turn(turn)) return;
-        call_(context_, thread);
+        call(thread);
         unfinished_.fetch_sub(1, std::memory_order_release);
     }
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -18,7 +19,7 @@ class Pool {
 
     int threads() const { return threads_; }
 
-    // Calls `work(thread)` once on every thread, this one as thread 0, and returns when all have.
+    // Calls `work(thread)` once on every thread, this one as thread 0, and returns when all have; throws what one of them threw.
     template <typename Work> void together(Work& work) {
         run([](void* context, int thread) { (*static_cast<Work*>(context))(thread); }, &work);
     }
@@ -28,6 +29,7 @@ class Pool {
 
     void run(Call call, void* context);
     void serve(int thread);
+    void call(int thread);
     void end();
     bool wait_for_turn(uint64_t turn);
 
@@ -40,6 +42,8 @@ class Pool {
     std::atomic<bool> ending_{false};
     Call call_ = nullptr;
     void* context_ = nullptr;
+    std::exception_ptr failure_;  // of any thread, the first
+    std::mutex failing_;
 };
 
 }  // namespace layerline

@@ -61,7 +61,7 @@ class FloatPool:
         """Puts each row into its slot."""
         rows_KTD = rows_TKD.transpose(0, 1)
         if self.numbers_KSD.dtype == torch.float16:  # what is too large becomes the largest, not infinite
-            rows_KTD = rows_KTD.clamp(-MOST_FLOAT16, MOST_FLOAT16)
+            rows_KTD = rows_KTD.float().clamp(-MOST_FLOAT16, MOST_FLOAT16)
         self.numbers_KSD.index_copy_(1, slots_T, rows_KTD.to(self.numbers_KSD.dtype) if self._converts else rows_KTD)
 
     def run(self, first: int, count: int) -> Tensor:

@@ -77,11 +77,12 @@ def test_what_was_written_is_read_in_the_dtype_of_the_computation(
         assert ((seen.float() - rows.float()).abs() <= bound).all()
 
 
-def test_what_is_too_large_for_float16_becomes_the_largest() -> None:
-    pool, rows = pool_of("float16"), random(4) * 1e6
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_too_large_for_float16_becomes_the_largest(dtype: torch.dtype) -> None:
+    pool, rows = pool_of("float16", dtype), (random(4) * 1e6).to(dtype)
     pool.write(torch.arange(4), rows, rows)
     for seen in read(pool, 0, 4):
-        assert torch.equal(seen, rows.clamp(-65504, 65504).half().float())
+        assert torch.equal(seen, rows.float().clamp(-65504, 65504).half().to(dtype))
 
 
 def test_int8_does_not_depend_on_what_is_written_beside() -> None:

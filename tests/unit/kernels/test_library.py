@@ -100,7 +100,7 @@ def test_an_engine_of_what_there_is_not_is_refused() -> None:
 def test_a_stage_that_needs_them_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(library_module.SWITCH, "sse9")
     stored = StoredModel.written(tmp_path, TinyModel())
-    with pytest.raises(StageFailedError, match="only the kernels multiply, but there are none here"):
+    with pytest.raises(StageFailedError, match="has the kernels compute here, but there are none"):
         stored.stage(**BY_KERNELS)
 
 

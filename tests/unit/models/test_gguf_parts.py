@@ -99,6 +99,20 @@ def test_a_wrong_part_is_named(
         indexed(first)
 
 
+def test_a_file_of_the_name_of_the_whole_comes_before_parts(first: Path) -> None:
+    whole = write_gguf(first.parent / "m.gguf", TinyModel(seed=1))
+    assert find_model(first.parent, "m.gguf") == whole
+    assert [path for _, path, _ in list_models(first.parent)] == [whole]
+
+
+def test_parts_without_the_first_are_a_model_that_cannot_be_read(first: Path) -> None:
+    later = part_paths(first)[1:]
+    first.unlink()
+    assert [(name, path) for name, path, _ in list_models(first.parent)] == [("m.gguf", later[0])]
+    with pytest.raises(ModelCorruptError, match=f"Part {first.name} of the model m.gguf is missing"):
+        indexed(later[0])
+
+
 def test_a_part_that_is_not_called_one_is_refused(first: Path) -> None:
     renamed = shutil.copy(first, first.with_name("renamed.gguf"))
     with pytest.raises(ModelUnsupportedError, match=r"one of . parts of a model, but is not called so"):

@@ -108,7 +108,10 @@ def test_what_is_uneven_is_said_in_a_sentence() -> None:
     assert unevenness(spec, model_parts(spec, 1)) == ""
     assert unevenness(spec, model_parts(spec, 3)) == ""
     assert unevenness(spec, model_parts(spec, 2)) == "The 9 attention heads in 3 groups are split 6 + 3."
-    assert unevenness(model(32, 8), model_parts(model(32, 8), 2, (3, 1))) == ""
+    assert unevenness(model(32, 8), model_parts(model(32, 8), 2, (3, 1)), (3, 1)) == ""
+    blocks = model_parts(model(4, 4, intermediate=1280), 2, blocks=ColumnBlocks(feed_forward=256))
+    uneven = "The 1280 columns of the feed-forward are split 768 + 512."
+    assert unevenness(model(4, 4, intermediate=1280), blocks) == uneven
     repeated = unevenness(model(4, 1), model_parts(model(4, 1), 2))
     assert repeated == "The 4 attention heads in 1 group are split 2 + 2, with 1 + 1 key/value heads."
 
