@@ -15,17 +15,11 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.fakes.family_traits import TRAITS
 from tests.fakes.stored_rows import stored_rows
+from tests.fakes.tiny_tokenizer import CHAT_TEMPLATE, tokenizer, tokenizer_metadata, tokens
 
-SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-MERGES = (("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "w"))
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 ROPE_THETA = 10000.0
 EPSILON = 1e-5
 
@@ -158,22 +152,6 @@ def stored_name(name: str, container: str) -> str:
     return f"blk.{layer}.{in_gguf}" if container == "gguf" else f"model.layers.{layer}.{in_safetensors}"
 
 
-def tokens() -> list[str]:
-    """The vocabulary: three special tokens, 256 bytes, a few merged ones."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    return [*SPECIAL_TOKENS, *alphabet, *(left + right for left, right in MERGES)]
-
-
-def tokenizer() -> Tokenizer:
-    """The tokenizer of every tiny model, with the word rules of GPT-2."""
-    vocabulary = {token: index for index, token in enumerate(tokens())}
-    made = Tokenizer(models.BPE(vocab=vocabulary, merges=list(MERGES)))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIAL_TOKENS])
-    return made
-
-
 def interleave_pairs(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
     """The row order of `permute` in llama.cpp's conversion of llama models."""
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
@@ -218,22 +196,6 @@ def _stored(numbers: NDArray[np.float32], kind: gguf.GGMLQuantizationType) -> ND
     except NotImplementedError:
         return stored_rows(kind.name, *numbers.shape)
     return stored
-
-
-def tokenizer_metadata() -> dict[str, object]:
-    """The GGUF keys of the tiny models' tokenizer."""
-    names = tokens()
-    return {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": names,
-        "tokenizer.ggml.token_type": [3] * len(SPECIAL_TOKENS) + [1] * (len(names) - len(SPECIAL_TOKENS)),
-        "tokenizer.ggml.merges": [" ".join(merge) for merge in MERGES],
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.ggml.add_bos_token": False,
-        "tokenizer.chat_template": CHAT_TEMPLATE,
-    }
 
 
 def write_folder(

@@ -52,10 +52,14 @@ inline I looked_up(const int8_t table[16], I places) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(small), places);
 }
 
+}  // namespace
+#include "byte_planes.h"
+
+namespace {
+
 // Products of digits: unsigned bytes of the matrix by signed bytes of the row, four columns a step.
 constexpr int STEPS = 8;
 constexpr int SIGNED_OFFSET = 128;
-constexpr int planes(int digits) { return digits; }
 constexpr int most_rows(int digits) { return digits == 1 ? 16 : digits == 2 ? 12 : 8; }
 
 template <bool SIGNED> inline void to_steps(I word, I steps[1]) {
@@ -66,11 +70,6 @@ inline void in_order(I& sum) {
 #if defined(__GNUC__) && defined(__AVX512F__)
     __asm__("" : "+v"(sum));
 #endif
-}
-template <int DIGITS> inline F combined(const I sums[planes(DIGITS)]) {
-    if (DIGITS == 1) return to_floats(sums[0]);
-    F high = to_floats(plus(left<8>(sums[0]), sums[DIGITS > 1 ? 1 : 0]));
-    return DIGITS == 3 ? add(mul(high, splat_float(256.0f)), to_floats(sums[DIGITS - 1])) : high;
 }
 
 // One block of 32 numbers as bytes of base 256: the highest digits first, each in the order of the columns.

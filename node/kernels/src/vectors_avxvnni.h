@@ -1,13 +1,13 @@
 // AVX-VNNI: vectors of 256 bits, and products of bytes.
 #pragma once
 #include "vectors_256.h"
+#include "byte_planes.h"
 
 namespace {
 
 // Products of digits: unsigned bytes of the matrix by signed bytes of the row, four columns a step.
 constexpr int STEPS = 8;
 constexpr int SIGNED_OFFSET = 128;
-constexpr int planes(int digits) { return digits; }
 constexpr int most_rows(int digits) { return digits == 1 ? 6 : digits == 2 ? 3 : 2; }
 
 template <bool SIGNED> inline void to_steps(I word, I steps[1]) {
@@ -18,11 +18,6 @@ inline void in_order(I& sum) {
 #if defined(__GNUC__)
     __asm__("" : "+x"(sum));
 #endif
-}
-template <int DIGITS> inline F combined(const I sums[planes(DIGITS)]) {
-    if (DIGITS == 1) return to_floats(sums[0]);
-    F high = to_floats(plus(left<8>(sums[0]), sums[DIGITS > 1 ? 1 : 0]));
-    return DIGITS == 3 ? add(mul(high, splat_float(256.0f)), to_floats(sums[DIGITS - 1])) : high;
 }
 
 // Thirty-two numbers of at most eight bits as bytes.

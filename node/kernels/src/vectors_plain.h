@@ -99,10 +99,14 @@ inline I looked_up(const int8_t table[16], I places) {
     });
 }
 
+}  // namespace
+#include "byte_planes.h"
+
+namespace {
+
 // Products of digits: signed bytes by signed bytes, four columns a step; unsigned ones of a cell have 7 bits at most.
 constexpr int STEPS = 8;
 constexpr int SIGNED_OFFSET = 0;
-constexpr int planes(int digits) { return digits; }
 constexpr int most_rows(int) { return 4; }
 
 template <bool SIGNED> inline void to_steps(I word, I steps[1]) { steps[0] = word; }
@@ -113,11 +117,6 @@ inline I step(I sum, I weights, I digits) {
     return sum;
 }
 inline void in_order(I&) {}
-template <int DIGITS> inline F combined(const I sums[planes(DIGITS)]) {
-    if (DIGITS == 1) return to_floats(sums[0]);
-    F high = to_floats(plus(left<8>(sums[0]), sums[DIGITS > 1 ? 1 : 0]));
-    return DIGITS == 3 ? add(mul(high, splat_float(256.0f)), to_floats(sums[DIGITS - 1])) : high;
-}
 
 }  // namespace
 #include "digits_bytes.h"

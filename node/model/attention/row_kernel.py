@@ -11,7 +11,6 @@ value, S slots of the pool.
 from __future__ import annotations
 
 import math
-import os
 from contextlib import nullcontext
 
 import torch
@@ -21,10 +20,8 @@ from torch import Tensor
 
 from layerline.models.spec import AttentionSpec
 from node.model.attention.row_pages import RowPages
+from node.model.triton_interpreted import INTERPRETED
 
-INTERPRETED = (
-    os.environ.get("TRITON_INTERPRET") == "1"
-)  # the interpreter has no products of bfloat16; float32 ones are the same
 _LEAST_SIDE = 16  # of a product of tensor cores
 _POSITIONS = 64  # at a time
 

@@ -10,7 +10,6 @@ numbers of a group.
 from __future__ import annotations
 
 import functools
-import os
 from contextlib import nullcontext
 
 import torch
@@ -20,10 +19,8 @@ from torch import Tensor
 
 from node.model.stored.block_numbers import block_numbers
 from node.model.stored.forms import FORMS
+from node.model.triton_interpreted import INTERPRETED
 
-INTERPRETED = (
-    os.environ.get("TRITON_INTERPRET") == "1"
-)  # the interpreter has no products of bfloat16; float32 ones are the same
 SIZES = ("rows", "matrix_rows", "columns", "x_stride", "stored_stride", "out_stride")  # one kernel for all of them
 _ROWS = 16  # of a program: what one product of tensor cores takes anyway
 _MATRIX_ROWS = 16  # of the matrix for each program

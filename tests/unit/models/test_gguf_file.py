@@ -7,7 +7,8 @@ import pytest
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.gguf_file import read_gguf
-from tests.fakes.model_files import EPSILON, TinyModel, tokens, write_gguf
+from tests.fakes.model_files import EPSILON, TinyModel, write_gguf
+from tests.fakes.tiny_tokenizer import tokens
 
 MODEL = TinyModel()
 STRING, ARRAY, UINT32, UINT8 = 8, 9, 4, 0

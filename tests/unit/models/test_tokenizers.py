@@ -17,8 +17,9 @@ from layerline.models.gguf_tokenizer import tokenizer_from_gguf
 from layerline.models.json_file import MAX_JSON_BYTES
 from layerline.models.pre_tokenizers import WORD_RULES
 from layerline.models.tokenizer_json import MAX_TOKENIZER_BYTES, tokenizer_from_folder
-from tests.fakes import model_files
-from tests.fakes.model_files import CHAT_TEMPLATE, TinyModel, tokenizer_metadata, write_folder, write_json
+from tests.fakes import tiny_tokenizer
+from tests.fakes.model_files import TinyModel, write_folder, write_json
+from tests.fakes.tiny_tokenizer import CHAT_TEMPLATE, tokenizer_metadata
 
 TEXT = "hello world, 1234 it's\n\n  <|im_start|>héllo<|im_end|> \U0001f600 \u4f60\u597d"
 SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
@@ -42,7 +43,7 @@ def real_model(name: str) -> Path:
 
 def test_a_gguf_tokenizer_gives_the_ids_of_the_original() -> None:
     card = from_gguf({})
-    made, original = Tokenizer.from_str(card.json), model_files.tokenizer()
+    made, original = Tokenizer.from_str(card.json), tiny_tokenizer.tokenizer()
     ids = original.encode(TEXT).ids
     assert made.encode(TEXT, add_special_tokens=False).ids == ids
     assert made.decode(ids, skip_special_tokens=False) == TEXT
