@@ -37,21 +37,29 @@ BERLIN = [504, 3575, 282, 4521, 314, 11452, 30, 2]
 ADD = [151644, 8948, 198, 2610, 525, 264, 10950, 17847, 13, 151645, 198, 151644, 872, 198, 7985, 264, 13027, 729, 429]
 ADD += [11367, 1378, 5109, 13, 151645, 198, 151644, 77091, 198]
 ADDING = [8420, 594, 264, 4285, 13027, 729, 429, 11367, 1378, 5109, 1447, 73594, 12669, 198, 750, 912]
+LIBRARIES_BYTES = 8 << 20  # what they keep for threads, whatever they load
 RESIDENT = """
 import sys
 from pathlib import Path
 import psutil, torch
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import model_parts
+from node.kernels.library import library
+from node.model.linear.load import HeldAs
 from node.model.weights import Held, load_decoder
-card, path = ModelCard.from_bytes(Path(sys.argv[1]).read_bytes()), Path(sys.argv[2])
+from node.native.weights import Wanted, load_weights
+card, path, weights = ModelCard.from_bytes(Path(sys.argv[1]).read_bytes()), Path(sys.argv[2]), sys.argv[3]
 def load(first, last):
     (whole,) = model_parts(card.spec, 1)
-    held = Held(first_layer=first, last_layer=last, part=whole, dtype=torch.bfloat16, device=torch.device("cpu"))
-    return load_decoder(card, path, held, lambda done, total: None)
-first = load(29, 29) if sys.argv[3] == "0" else load(0, 0)  # what the libraries take at first use
+    stage = {"first_layer": first, "last_layer": last, "part": whole}
+    if weights == "stored":
+        wanted = Wanted(**stage, weights=weights)
+        return load_weights(library(), card, path, wanted, card.size_bytes, lambda done, total: None)
+    held_as = HeldAs(dtype=torch.bfloat16, device=torch.device("cpu"), weights=weights)
+    return load_decoder(card, path, Held(**stage, held_as=held_as), card.size_bytes, lambda done, total: None)
+first = load(29, 29) if sys.argv[4] == "0" else load(0, 0)  # what the libraries take at first use
 before = psutil.Process().memory_info().rss
-stage = load(int(sys.argv[3]), int(sys.argv[4]))
+stage = load(int(sys.argv[4]), int(sys.argv[5]))
 print(psutil.Process().memory_info().rss - before)
 """
 
@@ -135,16 +143,18 @@ def test_qwen_answers_as_known(dtype: str, tokens: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts resident memory as Linux does")
+@pytest.mark.parametrize("weights", ["stored", "bfloat16"])
 @pytest.mark.parametrize(
     ("first_layer", "last_layer"), [pytest.param(0, 14, marks=SLOW), pytest.param(10, 19, marks=SLOW)]
 )
 def test_a_stage_takes_the_memory_of_its_weights(
-    smollm2: StoredModel, tmp_path: Path, first_layer: int, last_layer: int
+    smollm2: StoredModel, tmp_path: Path, first_layer: int, last_layer: int, weights: str
 ) -> None:
+    """By the kernels as they are stored, by torch in bfloat16."""
     (tmp_path / "card").write_bytes(smollm2.card.to_bytes())
     files = [str(tmp_path / "card"), str(smollm2.path)]
-    command = [sys.executable, "-c", RESIDENT, *files, str(first_layer), str(last_layer)]
+    command = [sys.executable, "-c", RESIDENT, *files, weights, str(first_layer), str(last_layer)]
     output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    sizes = ModelSizes.of(smollm2.card, WeightForm(dtype="bfloat16", weights="bfloat16", kernels=False), "bfloat16")
-    expected = sizes.weights_bytes(range(first_layer, last_layer + 1))
-    assert abs(int(output) - expected) < 0.1 * expected
+    form = WeightForm(dtype="bfloat16", weights=weights, kernels=weights == "stored")
+    expected = ModelSizes.of(smollm2.card, form, "bfloat16").weights_bytes(range(first_layer, last_layer + 1))
+    assert abs(int(output) - expected) < 0.1 * expected + LIBRARIES_BYTES

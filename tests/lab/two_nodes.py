@@ -13,7 +13,7 @@ from tests.lab.machine import Machine
 from tests.lab.nodes import spare_measuring, start_node
 from tests.lab.process import Process
 
-MEMORY = "300MiB"  # the whole of SmolLM2 needs 350 MiB, half of it 215 MiB
+MEMORY = "300MiB"  # the whole of SmolLM2 needs 400 MiB with all of its context, half of it 250 MiB
 WORKER = "node.worker"
 PORT = 7355
 

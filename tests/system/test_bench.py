@@ -52,4 +52,4 @@ def test_bench_writes_ratios_cases_and_machine(tmp_path: Path) -> None:
     for nodes in (1, 2):
         cases = {case["case"]: case for case in written["cases"] if case["nodes"] == nodes}
         assert all(cases[name][figure] >= 0 for name, figure in FIGURES.items())
-    assert {case["model"] for case in written["cases"]} == {"qwen", "sleeping"}
+    assert {case["model"] for case in written["cases"]} == {"qwen", "sleeping", "tiny"}

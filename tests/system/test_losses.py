@@ -14,6 +14,7 @@ from tests.lab.two_nodes import TwoNodes
 LOST_DEADLINE_S = 20.0  # ten seconds are promised
 DRAIN_DEADLINE_S = 10.0  # five seconds are promised
 BACK_DEADLINE_S = 30.0
+NEEDS_BOTH = ("--context", "8192")  # one node by itself has no memory for so long a context
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,7 @@ def test_a_killed_worker_of_the_last_stage(cluster: TwoNodes) -> None:
 
 @pytest.mark.slow
 def test_a_killed_daemon(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address, *NEEDS_BOTH)
     cluster.daemons["b"].kill()
     assert_lost(prompt, "b")
     wait_until(lambda: not cluster.b.pids(), "end of the worker whose daemon was killed", deadline_s=LOST_DEADLINE_S)
@@ -64,7 +65,7 @@ def test_a_frozen_worker(cluster: TwoNodes) -> None:
 
 @pytest.mark.slow
 def test_a_frozen_machine(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address, *NEEDS_BOTH)
     with cluster.b.frozen():
         assert_lost(prompt, "b")
     assert answered(ask(cluster.desk, *cluster.by_address))["text"] == ANSWER
@@ -72,7 +73,7 @@ def test_a_frozen_machine(cluster: TwoNodes) -> None:
 
 @pytest.mark.slow
 def test_an_unplugged_cable(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address, *NEEDS_BOTH)
     cluster.b.unplug()
     assert_lost(prompt, "b")
     cluster.b.plug()
@@ -82,7 +83,7 @@ def test_an_unplugged_cable(cluster: TwoNodes) -> None:
 
 @pytest.mark.slow
 def test_a_node_that_is_told_to_end(cluster: TwoNodes) -> None:
-    prompt = begin_long_answer(cluster.desk, *cluster.by_address)
+    prompt = begin_long_answer(cluster.desk, *cluster.by_address, *NEEDS_BOTH)
     cluster.daemons["a"].terminate()
     assert "shutting down" in assert_lost(prompt, "a").stderr
     assert cluster.daemons["a"].wait(deadline_s=DRAIN_DEADLINE_S).exit_code == 0
