@@ -26,7 +26,7 @@ from layerline.models.tied_output import without_copied_output
 from layerline.models.unreadable import open_model_file
 
 READ_BYTES = 4 << 20
-HASH_THREADS = 4
+HASH_THREADS = 16
 KEPT_SHARE = 0.5  # of free memory; a model that takes no more stays in the cache, since it is loaded next
 
 Progress = Callable[[int, int], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from node.slices.layer_slices import EndSlices, LayerSlices
 from node.slices.rope_frequencies import frequencies
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 
-LOADING_THREADS = 2
+MOST_LOADING_THREADS = 16  # more only wait for the disk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +71,7 @@ class _Loading:
         ends = EndSlices.of(self._model, self._wanted.part)
         has_first, has_last = self._numbers.start == 0, self._numbers.stop == self._model.layers
         tied = has_first and has_last and self._model.tied_output
-        with ThreadPoolExecutor(LOADING_THREADS, "load") as threads:
+        with ThreadPoolExecutor(_loading_threads(), "load") as threads:
             embedding = threads.submit(self._matrix, ends.embedding) if has_first else None
             output = threads.submit(self._matrix, ends.output) if has_last and not tied else None
             begun = threads.map(self._layer, self._numbers)
@@ -104,3 +105,9 @@ class _Loading:
 
     def _matrix(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> NativeMatrix:
         return load_matrix(self._library, self._source, slices, self._wanted.weights, bias)
+
+
+def _loading_threads() -> int:
+    """One for each core that this process may run on: hashing and packing keep a core busy, a fast disk several."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MOST_LOADING_THREADS)

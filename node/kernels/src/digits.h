@@ -12,7 +12,7 @@ constexpr float TINY = 1e-30f;  // a block of nothing larger counts as zero: its
 
 template <int DIGITS> struct RowBlock {
     static constexpr int PLANES = planes(DIGITS);
-    uint8_t digits[4 * STEPS * PLANES];
+    uint8_t digits[4 * steps(DIGITS) * PLANES];
     int32_t sums[PLANES][2];  // of each half of the columns
     float unit;               // the value of 1
     float values[3];          // the sums of the numbers: first half, second half, all

@@ -31,15 +31,13 @@ void prepare(bool floats, int digits, Rows in, const int32_t* order, int64_t fir
     make_group<3>(first, in.stride, order, count, columns, place);
 }
 
-constexpr int ONE_DIGIT = sizeof(RowBlock<1>) == sizeof(RowBlock<2>) ? 2 : 1;  // where one is multiplied as two are
-
 void multiply(const Matrix& matrix, const Segment& segment, int digits, const uint8_t* prepared, int64_t rows,
               int64_t first_panel, int64_t end_panel, Rows out, bool adds, uint8_t* scratch) {
 #define ARGUMENTS matrix, segment, prepared, rows, first_panel, end_panel, out, adds, scratch
 #define FLOATS(NAME) case FORMAT_##NAME: return multiply_floats<NAME>(ARGUMENTS);
 #define DIGITS(NAME)                                                   \
     case FORMAT_##NAME:                                                \
-        if (digits == 1) return multiply_format<NAME, ONE_DIGIT>(ARGUMENTS);   \
+        if (digits == 1) return multiply_format<NAME, 1>(ARGUMENTS);   \
         if (digits == 2) return multiply_format<NAME, 2>(ARGUMENTS);   \
         return multiply_format<NAME, 3>(ARGUMENTS);
     switch (format_of(segment.format)) {

@@ -6,7 +6,7 @@
 #include "grouped_formats.h"
 #include "kernels.h"
 #if defined(LAYERLINE_AVX2)
-#include "byte_rows.h"
+#include "byte_products.h"
 #endif
 
 namespace {
@@ -81,7 +81,14 @@ template <class FORMAT> constexpr int whole_offset() { return FORMAT::OFFSET + (
 template <class FORMAT, int DIGITS>
 inline void part_products(const Block blocks[WIDTH], const typename FORMAT::State states[WIDTH], int cell, int part,
                           const RowBlock<DIGITS>& row, F out[WIDTH]) {
-    constexpr int PLANES = planes(DIGITS), PARTS = FORMAT::PARTS, OFFSET = whole_offset<FORMAT>();
+#if defined(LAYERLINE_AVX2)
+    if constexpr (DIGITS == 1) {
+        const uint8_t* const planes[1] = {row.digits};
+        return plane_products<FORMAT>(blocks, states, cell, part, planes, row.sums[0], out);
+    }
+#endif
+    constexpr int PLANES = planes(DIGITS), PARTS = FORMAT::PARTS, OFFSET = whole_offset<FORMAT>(), STEPS = steps(DIGITS);
+    constexpr int WORD_STEPS = word_steps(DIGITS);
     constexpr int CHAINS = WIDTH * PLANES < 4 ? 2 : 1;  // of additions, each of which waits for the one before
     I sums[WIDTH][PLANES][CHAINS];
 UNROLL(4)

@@ -6,49 +6,20 @@
 #pragma once
 #include <vector>
 
-#include "one_row.h"
+#include "cells.h"
+#if defined(LAYERLINE_AVX2)
+#include "byte_cells.h"
+#endif
 
 namespace {
 
-// A cell of a whole panel in the cache.
-template <int PARTS, bool MINIMA> struct CachedCell {
-    int32_t steps[STEPS][PANEL_ROWS];
-    float scale[PARTS][PANEL_ROWS];
-    float least[MINIMA ? PARTS : 1][PANEL_ROWS];
-};
-
-template <class FORMAT>
-void unpack(int32_t number, const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block,
-            CachedCell<FORMAT::PARTS, FORMAT::MINIMA>* out) {
-    for (int64_t b = first_block; b < end_block; b++, out += FORMAT::CELLS) {
-        for (int v = 0; v < WIDTH; v++) {
-            Block block = block_of<FORMAT>(number, panel, columns, b, LANES * v);
-            typename FORMAT::State state = FORMAT::begin(block);
-            for (int c = 0; c < FORMAT::CELLS; c++) {
-                Scales scales;
-                FORMAT::scales(block, state, c, scales);
-UNROLL(8)
-                for (int word = 0; word < 8; word++) {
-                    I steps[WORD_STEPS];
-                    to_steps<FORMAT::SIGNED>(FORMAT::word(block, state, c, word), steps);
-                    for (int s = 0; s < WORD_STEPS; s++) store(out[c].steps[WORD_STEPS * word + s] + LANES * v, steps[s]);
-                }
-                for (int part = 0; part < FORMAT::PARTS; part++) {
-                    store_floats(out[c].scale[part] + LANES * v, scales.scale[part]);
-                    if (FORMAT::MINIMA) store_floats(out[c].least[part] + LANES * v, scales.least[part]);
-                }
-            }
-        }
-    }
-}
-
 // Adds the products of N rows with neighbouring cells of a panel to `sums`, 16 of each row.
-template <int DIGITS, int PARTS, bool MINIMA, int N>
-NOT_INLINED void multiply_cells(const CachedCell<PARTS, MINIMA>* cells, int count, int offset,
-                                              const RowBlock<DIGITS>* rows, float* sums, int64_t sums_stride) {
+template <int N, int DIGITS, int PARTS, bool MINIMA, int STEPS>
+NOT_INLINED void multiply_cells(const CachedCell<PARTS, MINIMA, STEPS>* cells, int count, CellNumbers numbers,
+                                const RowBlock<DIGITS>* rows, float* sums, int64_t sums_stride) {
     constexpr int PLANES = planes(DIGITS), OWN = STEPS / PARTS;
     for (int c = 0; c < count; c++, rows += N) {
-        const CachedCell<PARTS, MINIMA>& cell = cells[c];
+        const CachedCell<PARTS, MINIMA, STEPS>& cell = cells[c];
 UNROLL(2)
         for (int part = 0; part < PARTS; part++) {
             I products[N][PLANES][WIDTH];
@@ -56,7 +27,7 @@ UNROLL(16)
             for (int n = 0; n < N; n++) {
                 for (int plane = 0; plane < PLANES; plane++) {
                     const int32_t* halves = rows[n].sums[plane];
-                    I start = splat(-offset * (PARTS == 1 ? halves[0] + halves[1] : halves[part]));
+                    I start = splat(-numbers.offset * (PARTS == 1 ? halves[0] + halves[1] : halves[part]));
                     for (int v = 0; v < WIDTH; v++) products[n][plane][v] = start;
                 }
             }
@@ -79,26 +50,30 @@ UNROLL(16)
                 for (int v = 0; v < WIDTH; v++) {
                     I own[PLANES];
                     for (int plane = 0; plane < PLANES; plane++) own[plane] = products[n][plane][v];
-                    float* place = sums + n * sums_stride + LANES * v;
-                    F product = mul(combined<DIGITS>(own), splat_float(rows[n].unit));
-                    F sum = fma(product, load_floats(cell.scale[part] + LANES * v), load_floats(place));
-                    float value = rows[n].values[PARTS == 1 ? 2 : part];
-                    if (MINIMA) sum = fma(load_floats(cell.least[part] + LANES * v), splat_float(value), sum);
-                    store_floats(place, sum);
+                    add_part(cell, part, v, rows[n], combined<DIGITS>(own), sums + n * sums_stride + LANES * v);
                 }
             }
         }
     }
 }
 
-template <int DIGITS, int PARTS, bool MINIMA>
-inline void multiply_group(int rows, const CachedCell<PARTS, MINIMA>* cells, int count, int offset,
-                           const RowBlock<DIGITS>* group, float* sums, int64_t stride) {
+#if defined(LAYERLINE_AVX2)
+template <int N, int PARTS, bool MINIMA>
+void multiply_cells(const CachedCell<PARTS, MINIMA, 8>* cells, int count, CellNumbers numbers, const RowBlock<1>* rows,
+                    float* sums, int64_t stride) {
+    if (numbers.is_signed) return multiply_byte_cells<N, true>(cells, count, numbers, rows, sums, stride);
+    multiply_byte_cells<N, false>(cells, count, numbers, rows, sums, stride);
+}
+#endif
+
+template <int DIGITS, class CELL>
+inline void multiply_group(int rows, const CELL* cells, int count, CellNumbers numbers, const RowBlock<DIGITS>* group,
+                           float* sums, int64_t stride) {
     constexpr int MOST = most_rows(DIGITS);
     switch (rows) {
-#define GROUP_OF(N)                                                                                            \
-    case N:                                                                                                    \
-        if constexpr (N <= MOST) multiply_cells<DIGITS, PARTS, MINIMA, N>(cells, count, offset, group, sums, stride); \
+#define GROUP_OF(N)                                                                              \
+    case N:                                                                                      \
+        if constexpr (N <= MOST) multiply_cells<N>(cells, count, numbers, group, sums, stride);  \
         break;
         GROUP_OF(1) GROUP_OF(2) GROUP_OF(3) GROUP_OF(4) GROUP_OF(6) GROUP_OF(8) GROUP_OF(12) GROUP_OF(16)
 #undef GROUP_OF
@@ -110,24 +85,22 @@ constexpr int FEW_ROWS = 16, FEW_CELLS = 8;  // so few rows are multiplied with 
 constexpr int MOST_SUMS = 480;  // a multiple of every size of a group
 
 // What several rows need to know of a format besides the kind of its cells.
-template <int PARTS, bool MINIMA> struct Unpacked {
-    void (*unpack)(int32_t number, const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block,
-                   CachedCell<PARTS, MINIMA>*);
+template <class CELL> struct Unpacked {
+    void (*unpack)(int32_t number, const uint8_t* panel, int64_t columns, int64_t first_block, int64_t end_block, CELL*);
     int64_t panel_bytes;
     int cells;  // of a block
-    int offset;
+    CellNumbers numbers;
 };
 
-template <int DIGITS, int PARTS, bool MINIMA>
-void several_rows(const Unpacked<PARTS, MINIMA>& format, const Matrix& matrix, const Segment& segment,
+template <int DIGITS, class CELL>
+void several_rows(const Unpacked<CELL>& format, const Matrix& matrix, const Segment& segment,
                   const RowBlock<DIGITS>* prepared, int64_t rows, int64_t first_panel, int64_t end_panel, Rows out, bool adds,
                   uint8_t* scratch) {
-    typedef CachedCell<PARTS, MINIMA> Cells;
     const bool few = rows <= FEW_ROWS;
     const int chunk_blocks = (few ? FEW_CELLS : CHUNK_CELLS) / format.cells, tile_panels = few ? 1 : TILE_PANELS;
     const int64_t row_blocks = matrix.inputs / BLOCK, blocks = row_blocks / format.cells;
-    Cells* cells = reinterpret_cast<Cells*>(scratch);
-    float* sums = reinterpret_cast<float*>(scratch + TILE_PANELS * CHUNK_CELLS * sizeof(Cells));
+    CELL* cells = reinterpret_cast<CELL*>(scratch);
+    float* sums = reinterpret_cast<float*>(scratch + TILE_PANELS * CHUNK_CELLS * sizeof(CELL));
     constexpr int64_t STRIDE = TILE_PANELS * PANEL_ROWS;
     for (int64_t tile = first_panel; tile < end_panel; tile += tile_panels) {
         const int panels = static_cast<int>(end_panel - tile < tile_panels ? end_panel - tile : tile_panels);
@@ -145,9 +118,8 @@ void several_rows(const Unpacked<PARTS, MINIMA>& format, const Matrix& matrix, c
                     size = group_rows(static_cast<int>(own_rows - row), most_rows(DIGITS));
                     const RowBlock<DIGITS>* group = prepared + (first_row + row) * row_blocks + first * format.cells * size;
                     for (int p = 0; p < panels; p++) {
-                        multiply_group<DIGITS, PARTS, MINIMA>(static_cast<int>(size), cells + p * CHUNK_CELLS, count,
-                                                              format.offset, group, sums + row * STRIDE + PANEL_ROWS * p,
-                                                              STRIDE);
+                        multiply_group<DIGITS>(static_cast<int>(size), cells + p * CHUNK_CELLS, count, format.numbers, group,
+                                               sums + row * STRIDE + PANEL_ROWS * p, STRIDE);
                     }
                 }
             }
@@ -181,8 +153,10 @@ void multiply_format(const Matrix& matrix, const Segment& segment, const uint8_t
                      int64_t end_panel, Rows out, bool adds, uint8_t* scratch) {
     const RowBlock<DIGITS>* blocks = reinterpret_cast<const RowBlock<DIGITS>*>(prepared);
     if (rows == 1) return multiply_row<FORMAT, DIGITS>(matrix, segment, blocks, first_panel, end_panel, out, adds);
-    const Unpacked<FORMAT::PARTS, FORMAT::MINIMA> format = {unpack<FORMAT>, panel_bytes<FORMAT>(segment.format, matrix.inputs),
-                                                           FORMAT::CELLS, whole_offset<FORMAT>()};
+    constexpr int STEPS = steps(DIGITS);
+    constexpr CellNumbers NUMBERS = {whole_offset<FORMAT>(), FORMAT::MOST, FORMAT::SIGNED};
+    const Unpacked<CachedCell<FORMAT::PARTS, FORMAT::MINIMA, STEPS>> format = {
+        unpack<FORMAT, STEPS>, panel_bytes<FORMAT>(segment.format, matrix.inputs), FORMAT::CELLS, NUMBERS};
     several_rows<DIGITS>(format, matrix, segment, blocks, rows, first_panel, end_panel, out, adds, scratch);
 }
 

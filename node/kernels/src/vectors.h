@@ -10,8 +10,8 @@
 //   float16s, words16, bytes8          LANES numbers of 16 or 8 bits
 //   looked_up                          every byte of `places`, below 16, replaced by that of a table
 //
-// Of a word, four bytes of four columns a lane, `to_steps` makes WORD_STEPS vectors to be multiplied, STEPS of all 32 columns.
-// `put_digits` makes of 32 fixed-point numbers of a row `planes` times STEPS words to match, and tells the sums of each
+// Of a word, four bytes of four columns a lane, `to_steps` makes the vectors to be multiplied, `steps` of all 32 columns.
+// `put_digits` makes of 32 fixed-point numbers of a row `planes` times `steps` words to match, and tells the sums of each
 // plane's halves; `step` adds their products, and `combined` makes of the sums, one for each plane, a float. `in_order` keeps
 // the compiler from making several sums before any is stored, for which there are no registers. A signed byte may have become
 // unsigned by adding SIGNED_OFFSET. Up to `most_rows` rows at a time have room in registers.
@@ -49,7 +49,7 @@
 namespace {
 
 constexpr int PANEL_ROWS = 16;
-constexpr int WORD_STEPS = STEPS / 8;
+constexpr int word_steps(int digits) { return steps(digits) / 8; }
 constexpr int WIDTH = PANEL_ROWS / LANES;  // vectors that hold a number of each row of a panel
 
 inline F bfloat16s(const uint8_t* p) { return bits_of(left<16>(words16(p))); }

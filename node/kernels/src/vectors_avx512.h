@@ -58,7 +58,7 @@ inline I looked_up(const int8_t table[16], I places) {
 namespace {
 
 // Products of digits: unsigned bytes of the matrix by signed bytes of the row, four columns a step.
-constexpr int STEPS = 8;
+constexpr int steps(int) { return 8; }
 constexpr int SIGNED_OFFSET = 128;
 constexpr int most_rows(int digits) { return digits == 1 ? 16 : digits == 2 ? 12 : 8; }
 

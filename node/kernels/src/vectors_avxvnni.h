@@ -6,7 +6,7 @@
 namespace {
 
 // Products of digits: unsigned bytes of the matrix by signed bytes of the row, four columns a step.
-constexpr int STEPS = 8;
+constexpr int steps(int) { return 8; }
 constexpr int SIGNED_OFFSET = 128;
 constexpr int most_rows(int digits) { return digits == 1 ? 6 : digits == 2 ? 3 : 2; }
 
@@ -20,11 +20,6 @@ inline void in_order(I& sum) {
 #endif
 }
 
-// Thirty-two numbers of at most eight bits as bytes.
-inline I bytes_of(const I numbers[4]) {
-    const I fours = _mm256_packs_epi16(_mm256_packs_epi32(numbers[0], numbers[1]), _mm256_packs_epi32(numbers[2], numbers[3]));
-    return _mm256_permutevar8x32_epi32(fours, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-}
 // One block of 32 numbers as bytes of base 256: the highest digits first, each in the order of the columns.
 template <int DIGITS> inline void put_digits(const int32_t numbers[32], uint8_t* place, int32_t sums[planes(DIGITS)][2]) {
     I rest[4];

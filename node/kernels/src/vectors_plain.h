@@ -105,7 +105,7 @@ inline I looked_up(const int8_t table[16], I places) {
 namespace {
 
 // Products of digits: signed bytes by signed bytes, four columns a step; unsigned ones of a cell have 7 bits at most.
-constexpr int STEPS = 8;
+constexpr int steps(int) { return 8; }
 constexpr int SIGNED_OFFSET = 0;
 constexpr int most_rows(int) { return 4; }
 
