@@ -6,7 +6,8 @@ asks. Planning, tokenising and loading work from the card; no one parses the fil
 Tensors have canonical names:
 
     embedding, output, final_norm,
-    layers.N.{attention_norm, q, q_bias, k, k_bias, v, v_bias, attention_output, ffn_norm, gate, up, down}
+    layers.N.{q, k, v, attention_output, gate, up, down}, each perhaps with a bias beside it, called q_bias and so on
+    layers.N.{attention_norm, attention_after_norm, ffn_norm, ffn_after_norm, q_norm, k_norm}
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from layerline.models.spec import ModelSpec
 from layerline.models.tensor_table import MOST_BYTES, RowRange, StoredTensor, TensorEntry, stored_tensors
 from layerline.plain import noun_of
 
-CARD_VERSION = 4
+CARD_VERSION = 5
 MAX_CARD_BYTES = 256 << 20
 MAX_CARD_PARTS = 1 << 20  # of lists and tables; a model of a thousand layers has a third of them
 MAX_NOTES, MAX_NOTE_LETTERS = 8, 400
@@ -110,6 +111,7 @@ class _PackedEntry:
     name: str
     shape: tuple[int, ...]
     rope_pairs: int
+    added: float
     ranges: tuple[tuple[int, ...], ...]
 
 
@@ -137,6 +139,7 @@ def _table_fields(entries: tuple[TensorEntry, ...]) -> dict[str, Any]:
             "name": entry.name,
             "shape": entry.shape,
             "rope_pairs": entry.rope_pairs,
+            "added": entry.added,
             "ranges": [[numbers[part.tensor], part.first_row, part.rows] for part in entry.ranges],
         }
         for entry in entries
@@ -150,6 +153,7 @@ def _entries(packed: _PackedCard) -> tuple[TensorEntry, ...]:
             name=entry.name,
             shape=entry.shape,
             rope_pairs=entry.rope_pairs,
+            added=entry.added,
             ranges=tuple(_range(packed.stored, part) for part in entry.ranges),
         )
         for entry in packed.tensors

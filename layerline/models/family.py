@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from layerline.models.config_fields import ConfigFields
 from layerline.models.gguf_fields import GgufModel
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import TensorRule, decoder_tensors
+from layerline.models.tensor_rules import ENDS, TensorRule, decoder_tensors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A decoder family. `layer_tensors` gives the tensors of a layer.
+    """A decoder family. `layer_tensors` gives the tensors of a layer, `end_tensors` those of the ends.
 
     `from_config` and `from_gguf` raise a ModelError for what the spec cannot express, by name, and ValueError for sizes
     that cannot be. `model_type` is what config.json calls it, `architecture` what GGUF does; empty, and without a
@@ -25,3 +25,4 @@ class Family:
     architecture: str = ""
     from_gguf: Callable[[GgufModel], ModelSpec] | None = None
     layer_tensors: Callable[[LayerSpec], Sequence[TensorRule]] = decoder_tensors
+    end_tensors: Sequence[TensorRule] = ENDS

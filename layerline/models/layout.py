@@ -14,7 +14,7 @@ from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.family import Family
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import REMEDY, tensor_corrupt
-from layerline.models.tensor_rules import ENDS, TensorRule, side_lengths
+from layerline.models.tensor_rules import TensorRule, side_lengths
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 EMBEDDING, OUTPUT, PREFIX = "model.embed_tokens.weight", "lm_head.weight", "model."
@@ -30,6 +30,7 @@ class _Wanted:
     stored_name: str
     first_row: int
     rope_pairs: int
+    added: float
 
     @property
     def end_row(self) -> int:
@@ -70,7 +71,7 @@ def by_canonical_names(stored: Iterable[StoredTensor]) -> dict[str, StoredTensor
 
 
 def _rules(family: Family, spec: ModelSpec) -> Iterator[tuple[TensorRule, int]]:
-    for rule in ENDS:
+    for rule in family.end_tensors:
         if rule.name != "output" or not spec.tied_output:
             yield rule, 0
     for layer in range(spec.layers):
@@ -85,6 +86,7 @@ def _wanted(spec: ModelSpec, container: str, rule: TensorRule, layer: int) -> _W
         stored_name=place.name.format(n=layer),
         first_row=sum(lengths[side] for side in place.after),
         rope_pairs=spec.layer(layer).attention.head_dim if place.rope_pairs else 0,
+        added=place.added,
     )
 
 
@@ -97,7 +99,9 @@ def _entry(wanted: _Wanted, rows: int, container: str, tensors: Mapping[str, Sto
         reason = f"has the shape {list(tensor.shape)}, but the model's configuration says {list(shape)}"
         raise tensor_corrupt(tensor.name, tensor.file, reason)
     part = RowRange(tensor=tensor, first_row=wanted.first_row, rows=wanted.shape[0])
-    return TensorEntry(name=wanted.name, shape=wanted.shape, ranges=(part,), rope_pairs=wanted.rope_pairs)
+    return TensorEntry(
+        name=wanted.name, shape=wanted.shape, ranges=(part,), rope_pairs=wanted.rope_pairs, added=wanted.added
+    )
 
 
 def _missing(wanted: _Wanted, container: str) -> ModelCorruptError:

@@ -36,12 +36,13 @@ def _layer_difference(a: ModelSpec, b: ModelSpec) -> str:
 
 
 def _part_difference(a: LayerSpec, b: LayerSpec, what: str) -> str:
-    """The first difference of `attention` or `feed_forward`."""
-    for part, value in dataclasses.asdict(a).items():
-        difference = _field_difference(value, dataclasses.asdict(b)[part], f"{what}{part} ")
+    """The first difference in what a layer is described by, be it in its attention or in its feed-forward."""
+    ours, theirs = dataclasses.asdict(a), dataclasses.asdict(b)
+    for part in ("attention", "feed_forward"):
+        difference = _field_difference(ours.pop(part), theirs.pop(part), f"{what}{part} ")
         if difference:
             return difference
-    return ""
+    return _field_difference(ours, theirs, what)
 
 
 def _tokenizer_difference(a: ModelCard, b: ModelCard) -> str:
@@ -75,6 +76,8 @@ def _entry_difference(a: TensorEntry, b: TensorEntry) -> str:
         return f"has the shapes {list(a.shape)} and {list(b.shape)}"
     if a.rope_pairs != b.rope_pairs:
         return "has its rows in another order"
+    if a.added != b.added:
+        return "has its numbers from another zero"
     for one, other in zip_longest(a.ranges, b.ranges):
         difference = _range_difference(one, other)
         if difference:

@@ -35,7 +35,8 @@ class LayerPart:
     def part_of(self, layer: LayerSpec) -> LayerSpec:
         """The part as a layer of its own."""
         replace = dataclasses.replace
-        return LayerSpec(
+        return replace(
+            layer,
             attention=replace(layer.attention, heads=len(self.heads), kv_heads=len(self.kv_heads)),
             feed_forward=replace(layer.feed_forward, intermediate=len(self.intermediate)),
         )
@@ -75,6 +76,9 @@ def model_parts(
     """
     weights = tuple(weights) or (1,) * count
     require(len(weights) == count and min(weights, default=0) > 0, "one positive weight is needed for each rank")
+    if count > 1 and any(kind.attention.qk_norm == "rows" for kind in model.kinds):
+        message = f"A {model.family} model norms the queries of all heads as one, so that devices cannot share them."
+        raise PlanInvalidError(message, remedy="Let a stage have one device.")
     heads = min(kind.attention.heads for kind in model.kinds)
     most = min(heads, model.vocabulary, *(kind.feed_forward.intermediate for kind in model.kinds))
     if count > most:

@@ -174,7 +174,10 @@ class TensorReader:
             self._check_unchanged(part.tensor, digest)
             numbers = columns_to_float32(part.tensor.storage, stored, columns).reshape(-1, 1)
             parts.append(numbers[part.first_row : part.first_row + part.rows])
-        wanted = np.ascontiguousarray(_reordered(np.concatenate(parts), order)[rows.start : rows.stop])
+        numbers = np.concatenate(parts)
+        if entry.added:
+            numbers = numbers + np.float32(entry.added)
+        wanted = np.ascontiguousarray(_reordered(numbers, order)[rows.start : rows.stop])
         return StoredBlock(0, "F32", wanted.view(np.uint8), None)
 
     def _read(

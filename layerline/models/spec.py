@@ -10,13 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from layerline.checks import require
 from layerline.plan import MAX_LAYERS
 
 MOST_SIDE = 1 << 24
 SMALLEST_ROTARY, LARGEST_ROTARY = 1e-6, 1e12  # of what rotary frequencies are computed with
+
+Norms = Literal["before", "after", "around"]
+NormKind = Literal["rms", "layer"]  # by the root of the mean square; by the deviation from the mean
+QkNorm = Literal["none", "heads", "rows"]
+Activation = Literal["silu", "gelu_tanh"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +55,8 @@ class AttentionSpec:
     value_dim: int
     rope: RopeSpec | None  # None: queries and keys are not rotated
     qkv_bias: bool = False
-    qk_norm: bool = False  # the query and the key of each head are normed before they are rotated
+    output_bias: bool = False
+    qk_norm: QkNorm = "none"  # before they are rotated: those of each head, or of all heads as one
     window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
     scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
     soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are
@@ -63,6 +69,7 @@ class AttentionSpec:
         require(self.window_tokens >= 0, "window_tokens out of range")
         require(self.scale is None or 0 < self.scale < math.inf, "the scale of scores is out of range")
         require(0 <= self.soft_cap < math.inf, "the soft cap of scores is out of range")
+        require(self.qk_norm in get_args(QkNorm), "a norm of queries and keys that is not known")
 
     @property
     def score_scale(self) -> float:
@@ -95,24 +102,38 @@ class FeedForwardSpec:
     """A gated feed-forward. Of a `kind` with experts there would be several of that width, and a router."""
 
     intermediate: int
+    activation: Activation = "silu"
+    bias: bool = False
     kind: Literal["dense"] = "dense"
 
     def __post_init__(self) -> None:
         require(0 < self.intermediate < MOST_SIDE, "intermediate is out of range")
+        require(self.activation in get_args(Activation), "an activation that is not known")
         require(self.kind == "dense", "a kind of feed-forward that is not known")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerSpec:
-    """One decoder layer: attention and feed-forward, each with a norm in front of it."""
+    """One decoder layer: attention and feed-forward, each with a norm before it, after it, or both.
+
+    If `parallel`, both read the residual as the layer got it, through one norm.
+    """
 
     attention: AttentionSpec
     feed_forward: FeedForwardSpec
+    norms: Norms = "before"
+    parallel: bool = False
+    branch_scale: float = 1.0  # what attention and feed-forward add to the residual is multiplied by it
+
+    def __post_init__(self) -> None:
+        require(self.norms in get_args(Norms), "an order of norms that is not known")
+        require(not self.parallel or self.norms == "before", "parallel attention and feed-forward have one norm before")
+        require(0 < self.branch_scale < math.inf, "branch_scale is out of range")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSpec:
-    """A pre-norm decoder: its kinds of layers, which kind each layer is, and the ends.
+    """A decoder: its kinds of layers, which kind each layer is, and the ends.
 
     Make it with `of`, so that equal models are equal values.
     """
@@ -125,6 +146,10 @@ class ModelSpec:
     context_tokens: int  # what it was trained for
     norm_epsilon: float
     tied_output: bool  # the output matrix is the embedding
+    norm: NormKind = "rms"
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0  # logits stay within it on either side, as scores of attention do; 0: they are as they are
 
     def __post_init__(self) -> None:
         require(0 < self.layers <= MAX_LAYERS, "layers out of range")
@@ -133,6 +158,10 @@ class ModelSpec:
         require(0 < self.context_tokens < MOST_SIDE, "context_tokens out of range")
         windows = [kind.attention.window_tokens for kind in self.kinds]
         require(max(windows) < self.context_tokens, "window_tokens out of range")
+        require(self.norm in get_args(NormKind), "a kind of norm that is not known")
+        scales = (self.embedding_scale, self.logit_scale)
+        require(all(0 < scale < math.inf for scale in scales), "a scale is out of range")
+        require(0 <= self.logit_cap < math.inf, "the cap of logits is out of range")
 
     @classmethod
     def of(
@@ -145,6 +174,10 @@ class ModelSpec:
         context_tokens: int,
         norm_epsilon: float,
         tied_output: bool,
+        norm: NormKind = "rms",
+        embedding_scale: float = 1.0,
+        logit_scale: float = 1.0,
+        logit_cap: float = 0.0,
     ) -> ModelSpec:
         """The model of these layers; its kinds are in the order in which they first occur."""
         kinds = tuple(dict.fromkeys(layers))
@@ -158,6 +191,10 @@ class ModelSpec:
             context_tokens=context_tokens,
             norm_epsilon=norm_epsilon,
             tied_output=tied_output,
+            norm=norm,
+            embedding_scale=embedding_scale,
+            logit_scale=logit_scale,
+            logit_cap=logit_cap,
         )
 
     @property

@@ -23,6 +23,7 @@ class Place:
     name: str
     after: tuple[str, ...] = ()
     rope_pairs: bool = False  # the rows of a head are in GGUF-llama order, pair by pair
+    added: float = 0.0  # to each number of a vector, before it is one of the model's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +69,26 @@ def with_rope_pairs(rules: Sequence[TensorRule], *names: str) -> tuple[TensorRul
     )
 
 
+def renamed(rules: Sequence[TensorRule], safetensors: Mapping[str, str]) -> tuple[TensorRule, ...]:
+    """The same rules, those of a layer that `safetensors` names having another name in safetensors."""
+    places = {name: layer_rule(name, stored, "").safetensors for name, stored in safetensors.items()}
+
+    def named(rule: TensorRule) -> TensorRule:
+        place = places.get(rule.name.rpartition(".")[2])
+        return rule if place is None else dataclasses.replace(rule, safetensors=place)
+
+    return tuple(named(rule) for rule in rules)
+
+
+def with_norms_from_zero(rules: Sequence[TensorRule]) -> tuple[TensorRule, ...]:
+    """The same rules, the weights of norms being stored one too small in safetensors; llama.cpp's converter adds it."""
+
+    def raised(rule: TensorRule) -> TensorRule:
+        return dataclasses.replace(rule, safetensors=dataclasses.replace(rule.safetensors, added=1.0))
+
+    return tuple(raised(rule) if rule.name.endswith("norm") else rule for rule in rules)
+
+
 def stacked(
     rules: Sequence[TensorRule], safetensors: str, gguf: str, after: Mapping[str, tuple[str, ...]]
 ) -> tuple[TensorRule, ...]:
@@ -90,31 +111,62 @@ ENDS = (
     whole_rule("output", "lm_head.weight", "output.weight", VOCABULARY, HIDDEN),
 )
 
-_LAYER = (
-    layer_rule("attention_norm", "input_layernorm.weight", "attn_norm.weight", HIDDEN),
+_MATRICES = (
     layer_rule("q", "self_attn.q_proj.weight", "attn_q.weight", QUERIES, HIDDEN),
     layer_rule("k", "self_attn.k_proj.weight", "attn_k.weight", KEYS, HIDDEN),
     layer_rule("v", "self_attn.v_proj.weight", "attn_v.weight", VALUES, HIDDEN),
     layer_rule("attention_output", "self_attn.o_proj.weight", "attn_output.weight", HIDDEN, ATTENDED),
-    layer_rule("ffn_norm", "post_attention_layernorm.weight", "ffn_norm.weight", HIDDEN),
     layer_rule("gate", "mlp.gate_proj.weight", "ffn_gate.weight", FEED_FORWARD, HIDDEN),
     layer_rule("up", "mlp.up_proj.weight", "ffn_up.weight", FEED_FORWARD, HIDDEN),
     layer_rule("down", "mlp.down_proj.weight", "ffn_down.weight", HIDDEN, FEED_FORWARD),
 )
+
+_ATTENTION_NORM = layer_rule("attention_norm", "input_layernorm.weight", "attn_norm.weight", HIDDEN)
+_FFN_NORM = layer_rule("ffn_norm", "post_attention_layernorm.weight", "ffn_norm.weight", HIDDEN)
+_FFN_NORM_OF_AROUND = layer_rule("ffn_norm", "pre_feedforward_layernorm.weight", "ffn_norm.weight", HIDDEN)
+_NORMS_AFTER = (
+    layer_rule("attention_after_norm", "post_attention_layernorm.weight", "post_attention_norm.weight", HIDDEN),
+    layer_rule("ffn_after_norm", "post_feedforward_layernorm.weight", "post_ffw_norm.weight", HIDDEN),
+)
+_NORMS = {
+    "before": (_ATTENTION_NORM, _FFN_NORM),
+    "after": _NORMS_AFTER,
+    "around": (_ATTENTION_NORM, _FFN_NORM_OF_AROUND, *_NORMS_AFTER),
+}
 
 _QKV_BIASES = (
     layer_rule("q_bias", "self_attn.q_proj.bias", "attn_q.bias", QUERIES),
     layer_rule("k_bias", "self_attn.k_proj.bias", "attn_k.bias", KEYS),
     layer_rule("v_bias", "self_attn.v_proj.bias", "attn_v.bias", VALUES),
 )
-
-_QK_NORMS = (
-    layer_rule("q_norm", "self_attn.q_norm.weight", "attn_q_norm.weight", HEAD),
-    layer_rule("k_norm", "self_attn.k_norm.weight", "attn_k_norm.weight", HEAD),
+_OUTPUT_BIAS = (layer_rule("attention_output_bias", "self_attn.o_proj.bias", "attn_output.bias", HIDDEN),)
+_FFN_BIASES = (
+    layer_rule("gate_bias", "mlp.gate_proj.bias", "ffn_gate.bias", FEED_FORWARD),
+    layer_rule("up_bias", "mlp.up_proj.bias", "ffn_up.bias", FEED_FORWARD),
+    layer_rule("down_bias", "mlp.down_proj.bias", "ffn_down.bias", HIDDEN),
 )
+
+_QK_NORMS = {
+    "none": (),
+    "heads": (
+        layer_rule("q_norm", "self_attn.q_norm.weight", "attn_q_norm.weight", HEAD),
+        layer_rule("k_norm", "self_attn.k_norm.weight", "attn_k_norm.weight", HEAD),
+    ),
+    "rows": (
+        layer_rule("q_norm", "self_attn.q_norm.weight", "attn_q_norm.weight", QUERIES),
+        layer_rule("k_norm", "self_attn.k_norm.weight", "attn_k_norm.weight", KEYS),
+    ),
+}
 
 
 def decoder_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
     """The tensors of such a layer by the names that most families have."""
-    biases = _QKV_BIASES if layer.attention.qkv_bias else ()
-    return _LAYER + biases + (_QK_NORMS if layer.attention.qk_norm else ())
+    attention, norms = layer.attention, _NORMS[layer.norms]
+    return (
+        *(norms[:1] if layer.parallel else norms),
+        *_MATRICES,
+        *(_QKV_BIASES if attention.qkv_bias else ()),
+        *(_OUTPUT_BIAS if attention.output_bias else ()),
+        *(_FFN_BIASES if layer.feed_forward.bias else ()),
+        *_QK_NORMS[attention.qk_norm],
+    )

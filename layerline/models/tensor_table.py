@@ -107,6 +107,7 @@ class TensorEntry:
     shape: tuple[int, ...]
     ranges: tuple[RowRange, ...]
     rope_pairs: int = 0  # rows of a head, if they are in GGUF-llama order (pairs interleaved) and must be put back
+    added: float = 0.0  # to each number of a vector
 
     def __post_init__(self) -> None:
         require(len(self.shape) in (1, 2), "a tensor is neither a matrix nor a vector")

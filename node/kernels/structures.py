@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 4  # of all that is said here; the library must have the same
+VERSION = 5  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -44,6 +44,15 @@ class OperationKind(IntEnum):
     ADD = 9
     PICK = 10
     ROUND = 11
+    SCALE = 12
+    CAP = 13
+
+
+class GateKind(IntEnum):
+    """What the gate of a feed-forward is passed through."""
+
+    SILU = 0
+    GELU_TANH = 1
 
 
 class Segment(ctypes.Structure):

@@ -3,6 +3,8 @@
     x ← x + attention(norm(x))
     x ← x + feed_forward(norm(x))
 
+where a family may norm what is added instead, or as well, and may have both read the same x.
+
 Owns the order of the operations. How a matrix is held is behind `Linear`, where keys and values lie behind
 `StepAttention`. Holds the layers of one stage, so that the ends (embedding, output) may be absent.
 
@@ -24,17 +26,45 @@ from node.model.embedding import Embedding
 from node.model.feed_forward import GatedFeedForward
 from node.model.linear.forms import Linear
 from node.model.norm import Norm
+from node.model.rope import Turns
 from node.model.self_attention import SelfAttention
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layer:
-    """One layer: attention and feed-forward, each behind a norm."""
+class Branch:
+    """How attention or feed-forward is joined to the residual: through norms before and after it, if it has those."""
 
-    attention_norm: Norm
+    before: Norm | None
+    after: Norm | None
+    scale: float
+
+    def read(self, x_TC: Tensor) -> Tensor:
+        """What attention or feed-forward gets of the residual."""
+        return x_TC if self.before is None else self.before(x_TC)
+
+    def add_(self, x_TC: Tensor, made_TC: Tensor) -> None:
+        """Adds what it made of that to the residual, in place."""
+        x_TC.add_(made_TC if self.after is None else self.after(made_TC), alpha=self.scale)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """One layer: attention and feed-forward. Without a `feed_forward_branch` both read the same normed residual."""
+
+    attention_branch: Branch
     attention: SelfAttention
-    feed_forward_norm: Norm
+    feed_forward_branch: Branch | None
     feed_forward: GatedFeedForward
+
+    def __call__(self, x_TC: Tensor, step: StepAttention, index: int, turns: Turns) -> None:
+        """Passes the residual of a step's rows through, in place, as layer number `index` of the stage."""
+        first, second = self.attention_branch, self.feed_forward_branch
+        read_TC = first.read(x_TC)
+        first.add_(x_TC, self.attention(read_TC, step, index, turns))
+        if second is None:
+            first.add_(x_TC, self.feed_forward(read_TC))
+        else:
+            second.add_(x_TC, self.feed_forward(second.read(x_TC)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,17 +87,20 @@ class Decoder:
     def embed(self, ids_T: Tensor) -> Tensor:
         """The first residual [T, C] of token ids; only where the first layer is."""
         assert self.embedding is not None, "this stage has no embedding"
-        return self.embedding(ids_T)
+        x_TC = self.embedding(ids_T)
+        return x_TC if self.spec.embedding_scale == 1.0 else x_TC * self.spec.embedding_scale
 
     def layers_(self, x_TC: Tensor, step: StepAttention) -> None:
         """Passes the residual of a step's rows through the layers, in place."""
         ropes = {layer.attention.rope for layer in self.layers if layer.attention.rope is not None}
         turns = {rope: rope.turns_at(step.positions_T) for rope in ropes}
         for index, layer in enumerate(self.layers):
-            x_TC += layer.attention(layer.attention_norm(x_TC), step, index, turns)
-            x_TC += layer.feed_forward(layer.feed_forward_norm(x_TC))
+            layer(x_TC, step, index, turns)
 
     def logits(self, x_TC: Tensor) -> Tensor:
         """Logits [T, V] of rows that have passed the last layer, in the dtype of the stage; only where that is."""
         assert self.output is not None, "this stage has no output"
-        return self.output.matrix(self.output.norm(x_TC))
+        logits_TV, spec = self.output.matrix(self.output.norm(x_TC)), self.spec
+        if spec.logit_scale != 1.0:
+            logits_TV = logits_TV * spec.logit_scale
+        return (logits_TV / spec.logit_cap).tanh_().mul_(spec.logit_cap) if spec.logit_cap else logits_TV

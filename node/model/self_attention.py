@@ -19,12 +19,38 @@ from node.model.norm import Norm
 from node.model.rope import Rope, Turns, turn_
 
 
+@dataclass(frozen=True, slots=True)
+class HeadsNorm:
+    """Norms the query and the key of each head by itself, in place; one weight a head [K·G + K, D]."""
+
+    norm: Norm
+
+    def __call__(self, turned_TND: Tensor) -> None:
+        turned_TND.copy_(self.norm(turned_TND))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsNorm:
+    """Norms the queries of all heads of a row as one, and its keys, in place."""
+
+    queries: Norm
+    keys: Norm
+    query_heads: int
+
+    def __call__(self, turned_TND: Tensor) -> None:
+        rows, heads = turned_TND.shape[:2]
+        parts = ((self.queries, 0, self.query_heads), (self.keys, self.query_heads, heads - self.query_heads))
+        for norm, first, count in parts:
+            part_TND = turned_TND.narrow(1, first, count)
+            part_TND.copy_(norm(part_TND.reshape(rows, -1)).view(part_TND.shape))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfAttention:
-    """`qkv` has the rows of q, k and v, one below the other; `qk_norm` norms the heads of q and k, if there is one."""
+    """`qkv` has the rows of q, k and v, one below the other; `qk_norm` norms q and k, if there is one."""
 
     core: LayerAttention
-    qk_norm: Norm | None
+    qk_norm: HeadsNorm | RowsNorm | None
     rope: Rope | None  # layers with the same rotation share it
     qkv: Linear
     output: Linear
@@ -37,7 +63,7 @@ class SelfAttention:
         rows, turned = len(qkv_TO), spec.query_numbers + spec.key_numbers
         turned_TND = qkv_TO.narrow(1, 0, turned).view(rows, -1, head_dim)
         if self.qk_norm is not None:
-            turned_TND.copy_(self.qk_norm(turned_TND))
+            self.qk_norm(turned_TND)
         if self.rope is not None:
             turn_(turned_TND, turns[self.rope])
         q_TKGD = turned_TND.narrow(1, 0, heads).view(rows, kv_heads, -1, head_dim)

@@ -22,15 +22,15 @@ from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
 from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
 from node.model.attention.backend import LayerAttention
-from node.model.decoder import Decoder, Layer, Output
+from node.model.decoder import Branch, Decoder, Layer, Output
 from node.model.embedding import Embedding
 from node.model.feed_forward import GatedFeedForward
 from node.model.linear.forms import Linear
 from node.model.linear.load import HeldAs, load_embedding, load_linear, load_tensor, load_tied
 from node.model.norm import Norm
 from node.model.rope import Rope
-from node.model.self_attention import SelfAttention
-from node.slices.layer_slices import EndSlices, LayerSlices
+from node.model.self_attention import HeadsNorm, RowsNorm, SelfAttention
+from node.slices.layer_slices import EndSlices, LayerSlices, Slices
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 
 LOADING_THREADS = 2
@@ -108,33 +108,48 @@ class _StageLoader:
     @torch.inference_mode()
     def _layer(self, number: int) -> Layer:
         slices = LayerSlices.of(self._model, self._held.part, number)
-        spec = self._part.layer(number).attention
-        feed_forward = GatedFeedForward(gate_up=self._linear(slices.gate_up), down=self._linear(slices.down))
+        layer = self._part.layer(number)
+        spec = layer.attention
+        feed_forward = GatedFeedForward(
+            activation=layer.feed_forward.activation,
+            gate_up=self._linear(slices.gate_up, slices.gate_up_bias),
+            down=self._linear(slices.down, slices.down_bias),
+        )
         attention = SelfAttention(
             core=LayerAttention(spec=spec),
             rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
-            qk_norm=self._qk_norm(slices, spec) if spec.qk_norm else None,
+            qk_norm=self._qk_norm(slices, spec),
             qkv=self._linear(slices.qkv, slices.qkv_bias),
-            output=self._linear(slices.attention_output),
+            output=self._linear(slices.attention_output, slices.attention_output_bias),
         )
+        first = self._branch(slices.attention_norm, slices.attention_after_norm, layer.branch_scale)
+        second = self._branch(slices.feed_forward_norm, slices.feed_forward_after_norm, layer.branch_scale)
         return Layer(
-            attention_norm=self._norm(slices.attention_norm),
+            attention_branch=first,
             attention=attention,
-            feed_forward_norm=self._norm(slices.feed_forward_norm),
+            feed_forward_branch=None if layer.parallel else second,
             feed_forward=feed_forward,
         )
+
+    def _branch(self, before: Slices, after: Slices, scale: float) -> Branch:
+        norms = [self._norm(slices) if slices else None for slices in (before, after)]
+        return Branch(before=norms[0], after=norms[1], scale=scale)
 
     def _linear(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> Linear:
         return load_linear(self._source, slices, self._held_as, bias)
 
-    def _qk_norm(self, slices: LayerSlices, spec: AttentionSpec) -> Norm:
-        """The heads of q and k share a weight each."""
-        q_D, k_D = (load_tensor(self._source, part, self._held_as) for part in (slices.q_norm, slices.k_norm))
-        weights = [q_D.expand(spec.heads, -1), k_D.expand(spec.kv_heads, -1)]
-        return Norm(torch.cat(weights), self._part.norm_epsilon)
+    def _qk_norm(self, slices: LayerSlices, spec: AttentionSpec) -> HeadsNorm | RowsNorm | None:
+        """The heads of q and k share a weight each, if each head is normed by itself."""
+        if spec.qk_norm == "none":
+            return None
+        epsilon = self._part.norm_epsilon
+        q, k = (load_tensor(self._source, part, self._held_as) for part in (slices.q_norm, slices.k_norm))
+        if spec.qk_norm == "rows":
+            return RowsNorm(Norm(q, epsilon), Norm(k, epsilon), spec.heads)
+        return HeadsNorm(Norm(torch.cat([q.expand(spec.heads, -1), k.expand(spec.kv_heads, -1)]), epsilon))
 
     def _norm(self, slices: Sequence[TensorSlice]) -> Norm:
-        return Norm(load_tensor(self._source, slices, self._held_as), self._part.norm_epsilon)
+        return Norm(load_tensor(self._source, slices, self._held_as), self._part.norm_epsilon, self._part.norm)
 
 
 def _ropes(part: ModelSpec, held: Held) -> dict[tuple[RopeSpec, int], Rope]:

@@ -62,8 +62,7 @@ class NativeLayers:
         self._ranks = ranks
         self._dtype = sizes.dtype
         ends = Ends(
-            hidden=part.hidden,
-            epsilon=part.norm_epsilon,
+            spec=part,
             embedding=weights.embedding,
             output=weights.output,
             final_norm_C=weights.final_norm_C,

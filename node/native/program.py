@@ -1,8 +1,7 @@
 """What is done for the rows of a step, as a list of operations which the kernels run in one call.
 
-A layer is put together of its parts in the order of the decoder: x ← x + attention(norm(x)), x ← x +
-feed_forward(norm(x)). Where a stage has several ranks the list is cut wherever their parts of a sum have to be
-brought together.
+A layer is put together of its parts in the order of the decoder, which node/model/decoder.py tells. Where a stage has
+several ranks the list is cut wherever their parts of a sum have to be brought together.
 
 Shapes: C hidden, N heads, D numbers of a head.
 """
@@ -10,7 +9,7 @@ Shapes: C hidden, N heads, D numbers of a head.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -18,9 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.spec import LayerSpec
-from node.kernels.structures import Operation, OperationKind
+from layerline.models.spec import LayerSpec, ModelSpec
+from node.kernels.structures import GateKind, Operation, OperationKind
 from node.native.matrices import NativeMatrix
+
+_GATES = {"silu": GateKind.SILU, "gelu_tanh": GateKind.GELU_TANH}
 
 
 class Buffer(IntEnum):
@@ -40,15 +41,17 @@ class NativeLayer:
     """The weights of one layer, and the number of its rotation among the stage's."""
 
     spec: LayerSpec
-    attention_norm_C: NDArray[np.float32]
+    attention_norm_C: NDArray[np.float32] | None
     qkv: NativeMatrix
-    q_norm_D: NDArray[np.float32] | None
-    k_norm_D: NDArray[np.float32] | None
+    q_norm: NDArray[np.float32] | None  # of a head, or of all heads
+    k_norm: NDArray[np.float32] | None
     rotation: int | None
     attention_output: NativeMatrix
-    feed_forward_norm_C: NDArray[np.float32]
+    attention_after_norm_C: NDArray[np.float32] | None
+    feed_forward_norm_C: NDArray[np.float32] | None
     gate_up: NativeMatrix
     down: NativeMatrix
+    feed_forward_after_norm_C: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,7 @@ class Ends:
     `rounded`, as bfloat16. A rank's embedding begins with the token `first_id`.
     """
 
-    hidden: int
-    epsilon: float
+    spec: ModelSpec
     embedding: NativeMatrix | None
     output: NativeMatrix | None
     final_norm_C: NDArray[np.float32] | None
@@ -82,85 +84,135 @@ class Program:
 
     def __init__(self, layers: Sequence[NativeLayer], ends: Ends, *, in_parts: bool) -> None:
         self._kept = layers, ends
-        ending = list(_logits(ends)) if ends.output is not None else []
+        building = _Building(ends.spec, in_parts=in_parts)
+        ending = list(building.logits(ends)) if ends.output is not None else []
         operations = [
-            *_beginning(ends, in_parts=in_parts),
+            *building.beginning(ends),
             Operation(kind=OperationKind.PLACE),
-            *(op for index, layer in enumerate(layers) for op in _layer(layer, index, ends.epsilon, in_parts=in_parts)),
+            *(op for index, layer in enumerate(layers) for op in building.layer(layer, index)),
             *ending,
         ]
         if ends.output is None and ends.rounded:
-            operations.append(Operation(kind=OperationKind.ROUND, source=Buffer.RESIDUAL, size=ends.hidden))
+            operations.append(Operation(kind=OperationKind.ROUND, source=Buffer.RESIDUAL, size=ends.spec.hidden))
         self.passages = tuple(_passages(operations))
         self.logits = next(_passages(ending), None)
 
 
-def _beginning(ends: Ends, *, in_parts: bool) -> Iterator[Operation]:
-    """The rows' first residual. Of several ranks each has the embeddings of some tokens, and zeros for the others."""
-    if ends.embedding is None:
-        yield Operation(kind=OperationKind.TAKE, target=Buffer.RESIDUAL, flag=ends.rounded, size=ends.hidden)
-        return
-    yield Operation(
-        kind=OperationKind.EMBED,
-        target=Buffer.PART if in_parts else Buffer.RESIDUAL,
-        index=ends.first_id,
-        matrix=ctypes.pointer(ends.embedding.structure),
-    )
-    if in_parts:
-        yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, flag=True, size=ends.hidden)
+Operations = Iterator[Operation | None]
+"""None is where the ranks bring the sum in Buffer.PART together."""
 
 
-def _logits(ends: Ends) -> Iterator[Operation]:
-    """Those of the rows that are picked."""
-    assert ends.output is not None
-    assert ends.final_norm_C is not None
-    yield Operation(kind=OperationKind.PICK, source=Buffer.RESIDUAL, target=Buffer.PICKED, size=ends.hidden)
-    yield _norm(Buffer.PICKED, ends.final_norm_C, ends.epsilon)
-    yield _product(Buffer.NORMED, Buffer.LOGITS, ends.output)
+class _Building:
+    """Puts operations together for a model of that description, of which a rank has a part if `in_parts`."""
 
+    def __init__(self, spec: ModelSpec, *, in_parts: bool) -> None:
+        self._spec = spec
+        self._in_parts = in_parts
 
-def _layer(layer: NativeLayer, index: int, epsilon: float, *, in_parts: bool) -> Iterator[Operation]:
-    attention, width = layer.spec.attention, layer.spec.feed_forward.intermediate
-    turned = attention.heads + attention.kv_heads
-    yield _norm(Buffer.RESIDUAL, layer.attention_norm_C, epsilon)
-    yield _product(Buffer.NORMED, Buffer.WIDE, layer.qkv)
-    heads = ((0, attention.heads, layer.q_norm_D), (attention.heads, attention.kv_heads, layer.k_norm_D))
-    for first, count, weight_D in heads:
-        if weight_D is not None:
-            yield Operation(
-                kind=OperationKind.HEAD_NORM,
-                target=Buffer.WIDE,
-                index=first,
-                count=count,
-                size=attention.head_dim,
-                number=epsilon,
-                weight=weight_D.ctypes.data,
-            )
-    if layer.rotation is not None:
+    def beginning(self, ends: Ends) -> Operations:
+        """The rows' first residual. Each of several ranks has the embeddings of some tokens, zeros for the others."""
+        hidden = self._spec.hidden
+        if ends.embedding is None:
+            yield Operation(kind=OperationKind.TAKE, target=Buffer.RESIDUAL, flag=ends.rounded, size=hidden)
+            return
         yield Operation(
-            kind=OperationKind.TURN,
-            target=Buffer.WIDE,
-            index=layer.rotation,
-            count=turned,
-            size=attention.head_dim,
+            kind=OperationKind.EMBED,
+            target=Buffer.PART if self._in_parts else Buffer.RESIDUAL,
+            index=ends.first_id,
+            matrix=ctypes.pointer(ends.embedding.structure),
         )
-    yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index)
-    yield from _added(layer.attention_output, in_parts=in_parts)
-    yield _norm(Buffer.RESIDUAL, layer.feed_forward_norm_C, epsilon)
-    yield _product(Buffer.NORMED, Buffer.WIDE, layer.gate_up)
-    yield Operation(kind=OperationKind.GATE, source=Buffer.WIDE, target=Buffer.NARROW, size=width)
-    yield from _added(layer.down, in_parts=in_parts)
+        if self._in_parts:
+            yield None
+            yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, flag=True, size=hidden)
+        yield from _scaled(Buffer.RESIDUAL, hidden, self._spec.embedding_scale)
 
+    def logits(self, ends: Ends) -> Operations:
+        """Those of the rows that are picked."""
+        assert ends.output is not None
+        assert ends.final_norm_C is not None
+        vocabulary = ends.output.outputs
+        yield Operation(kind=OperationKind.PICK, source=Buffer.RESIDUAL, target=Buffer.PICKED, size=self._spec.hidden)
+        yield self._norm(Buffer.PICKED, Buffer.NORMED, ends.final_norm_C)
+        yield _product(Buffer.NORMED, Buffer.LOGITS, ends.output)
+        yield from _scaled(Buffer.LOGITS, vocabulary, self._spec.logit_scale)
+        if self._spec.logit_cap:
+            yield Operation(kind=OperationKind.CAP, target=Buffer.LOGITS, size=vocabulary, number=self._spec.logit_cap)
 
-def _norm(source: Buffer, weight_C: NDArray[np.float32], epsilon: float) -> Operation:
-    return Operation(
-        kind=OperationKind.NORM,
-        source=source,
-        target=Buffer.NORMED,
-        size=len(weight_C),
-        number=epsilon,
-        weight=weight_C.ctypes.data,
-    )
+    def layer(self, layer: NativeLayer, index: int) -> Operations:
+        """Layer number `index` of the stage."""
+        spec = layer.spec
+        source = yield from self._read(layer.attention_norm_C)
+        yield _product(source, Buffer.WIDE, layer.qkv)
+        yield from self._turned(layer)
+        yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index)
+        yield from self._added(layer.attention_output, layer.attention_after_norm_C, spec.branch_scale)
+        if not spec.parallel:
+            source = yield from self._read(layer.feed_forward_norm_C)
+        yield _product(source, Buffer.WIDE, layer.gate_up)
+        yield Operation(
+            kind=OperationKind.GATE,
+            source=Buffer.WIDE,
+            target=Buffer.NARROW,
+            index=_GATES[spec.feed_forward.activation],
+            size=spec.feed_forward.intermediate,
+        )
+        yield from self._added(layer.down, layer.feed_forward_after_norm_C, spec.branch_scale)
+
+    def _read(self, weight_C: NDArray[np.float32] | None) -> Generator[Operation, None, Buffer]:
+        """Norms the residual, if there is a weight; returns where the rows are."""
+        if weight_C is None:
+            return Buffer.RESIDUAL
+        yield self._norm(Buffer.RESIDUAL, Buffer.NORMED, weight_C)
+        return Buffer.NORMED
+
+    def _turned(self, layer: NativeLayer) -> Operations:
+        """Norms and turns queries and keys, in place."""
+        attention = layer.spec.attention
+        sides = ((0, attention.heads, layer.q_norm), (attention.heads, attention.kv_heads, layer.k_norm))
+        for first, heads, weight in sides:
+            if weight is not None:
+                together = len(weight) // attention.head_dim  # heads that are normed as one
+                yield Operation(
+                    kind=OperationKind.HEAD_NORM,
+                    target=Buffer.WIDE,
+                    index=first // together,
+                    count=heads // together,
+                    size=len(weight),
+                    number=self._spec.norm_epsilon,
+                    weight=weight.ctypes.data,
+                )
+        if layer.rotation is not None:
+            yield Operation(
+                kind=OperationKind.TURN,
+                target=Buffer.WIDE,
+                index=layer.rotation,
+                count=attention.heads + attention.kv_heads,
+                size=attention.head_dim,
+            )
+
+    def _added(self, matrix: NativeMatrix, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
+        """The product of what is in Buffer.NARROW, normed if there is a weight, is added to the residual."""
+        if not self._in_parts and after_C is None and scale == 1.0:
+            yield _product(Buffer.NARROW, Buffer.RESIDUAL, matrix, adds=True)
+            return
+        yield _product(Buffer.NARROW, Buffer.PART, matrix)
+        if self._in_parts:
+            yield None
+        if after_C is not None:
+            yield self._norm(Buffer.PART, Buffer.PART, after_C)
+        yield from _scaled(Buffer.PART, matrix.outputs, scale)
+        yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, size=matrix.outputs)
+
+    def _norm(self, source: Buffer, target: Buffer, weight_C: NDArray[np.float32]) -> Operation:
+        return Operation(
+            kind=OperationKind.NORM,
+            source=source,
+            target=target,
+            flag=self._spec.norm == "layer",
+            size=len(weight_C),
+            number=self._spec.norm_epsilon,
+            weight=weight_C.ctypes.data,
+        )
 
 
 def _product(source: Buffer, target: Buffer, matrix: NativeMatrix, *, adds: bool = False) -> Operation:
@@ -173,22 +225,19 @@ def _product(source: Buffer, target: Buffer, matrix: NativeMatrix, *, adds: bool
     )
 
 
-def _added(matrix: NativeMatrix, *, in_parts: bool) -> Iterator[Operation]:
-    """The product of what is in Buffer.NARROW, added to the residual; of several ranks once their parts are one."""
-    if not in_parts:
-        yield _product(Buffer.NARROW, Buffer.RESIDUAL, matrix, adds=True)
-        return
-    yield _product(Buffer.NARROW, Buffer.PART, matrix)
-    yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, size=matrix.outputs)
+def _scaled(target: Buffer, size: int, scale: float) -> Iterator[Operation]:
+    if scale != 1.0:
+        yield Operation(kind=OperationKind.SCALE, target=target, size=size, number=scale)
 
 
-def _passages(operations: Sequence[Operation]) -> Iterator[Passage]:
-    """The operations, cut after those whose result is a part of a sum."""
+def _passages(operations: Iterable[Operation | None]) -> Iterator[Passage]:
+    """The operations, cut where the ranks bring a sum together."""
     begun: list[Operation] = []
     for operation in operations:
-        begun.append(operation)
-        if operation.target == Buffer.PART:
+        if operation is None:
             yield Passage((Operation * len(begun))(*begun), len(begun), is_part=True)
             begun = []
+        else:
+            begun.append(operation)
     if begun:
         yield Passage((Operation * len(begun))(*begun), len(begun), is_part=False)

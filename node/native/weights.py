@@ -92,16 +92,21 @@ class _Loading:
         rope = spec.attention.rope
         return NativeLayer(
             spec=spec,
-            attention_norm_C=load_vector(self._source, slices.attention_norm),
+            attention_norm_C=self._vector(slices.attention_norm),
             qkv=self._matrix(slices.qkv, slices.qkv_bias),
-            q_norm_D=load_vector(self._source, slices.q_norm) if slices.q_norm else None,
-            k_norm_D=load_vector(self._source, slices.k_norm) if slices.k_norm else None,
+            q_norm=self._vector(slices.q_norm),
+            k_norm=self._vector(slices.k_norm),
             rotation=None if rope is None else self._rotations.index((rope, spec.attention.head_dim)),
-            attention_output=self._matrix(slices.attention_output),
-            feed_forward_norm_C=load_vector(self._source, slices.feed_forward_norm),
-            gate_up=self._matrix(slices.gate_up),
-            down=self._matrix(slices.down),
+            attention_output=self._matrix(slices.attention_output, slices.attention_output_bias),
+            attention_after_norm_C=self._vector(slices.attention_after_norm),
+            feed_forward_norm_C=self._vector(slices.feed_forward_norm),
+            gate_up=self._matrix(slices.gate_up, slices.gate_up_bias),
+            down=self._matrix(slices.down, slices.down_bias),
+            feed_forward_after_norm_C=self._vector(slices.feed_forward_after_norm),
         )
+
+    def _vector(self, slices: Sequence[TensorSlice]) -> NDArray[np.float32] | None:
+        return load_vector(self._source, slices) if slices else None
 
     def _matrix(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> NativeMatrix:
         return load_matrix(self._library, self._source, slices, self._wanted.weights, bias)

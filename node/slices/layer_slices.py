@@ -19,7 +19,10 @@ Slices = tuple[TensorSlice, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerSlices:
-    """Those of a layer; of stacked matrices several, one below the other."""
+    """Those of a layer; of stacked matrices several, one below the other. Empty: the layer has none of it.
+
+    What every rank adds to a sum is not a bias of the sum: only the first rank has those.
+    """
 
     attention_norm: Slices
     qkv: Slices
@@ -27,14 +30,20 @@ class LayerSlices:
     q_norm: Slices
     k_norm: Slices
     attention_output: Slices
+    attention_output_bias: Slices
+    attention_after_norm: Slices
     feed_forward_norm: Slices
     gate_up: Slices
+    gate_up_bias: Slices
     down: Slices
+    down_bias: Slices
+    feed_forward_after_norm: Slices
 
     @classmethod
     def of(cls, model: ModelSpec, part: ModelPart, layer: int) -> LayerSlices:
         """Those of one layer, of which a rank has `part`."""
-        spec, sides, prefix = model.layer(layer).attention, Sides.of(model, part, layer), f"layers.{layer}."
+        whole, sides, prefix = model.layer(layer), Sides.of(model, part, layer), f"layers.{layer}."
+        spec, bias, is_first = whole.attention, whole.feed_forward.bias, part.vocabulary.start == 0
         order = pair_order(spec.head_dim) if spec.rope else ()
         rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
 
@@ -47,19 +56,31 @@ class LayerSlices:
                 for name, (side, head_order) in rows.items()
             )
 
-        def head_norm(name: str) -> Slices:
-            return (TensorSlice(name=prefix + name, rows=sides.head, head_order=order),) if spec.qk_norm else ()
+        def vector(name: str, rows: Side, *, wanted: bool) -> Slices:
+            return (TensorSlice(name=prefix + name, rows=rows),) if wanted else ()
 
+        def qk_norm(name: str, rows: Side) -> Slices:
+            own = sides.head if spec.qk_norm == "heads" else rows
+            return () if spec.qk_norm == "none" else (TensorSlice(name=prefix + name, rows=own, head_order=order),)
+
+        before, after = whole.norms != "after", whole.norms != "before"
         return cls(
-            attention_norm=(TensorSlice(name=prefix + "attention_norm", rows=sides.hidden),),
+            attention_norm=vector("attention_norm", sides.hidden, wanted=before),
             qkv=stacked("", sides.hidden),
             qkv_bias=stacked("_bias", None) if spec.qkv_bias else (),
-            q_norm=head_norm("q_norm"),
-            k_norm=head_norm("k_norm"),
+            q_norm=qk_norm("q_norm", sides.queries),
+            k_norm=qk_norm("k_norm", sides.keys),
             attention_output=(matrix("attention_output", sides.hidden, sides.attended),),
-            feed_forward_norm=(TensorSlice(name=prefix + "ffn_norm", rows=sides.hidden),),
+            attention_output_bias=vector("attention_output_bias", sides.hidden, wanted=spec.output_bias and is_first),
+            attention_after_norm=vector("attention_after_norm", sides.hidden, wanted=after),
+            feed_forward_norm=vector("ffn_norm", sides.hidden, wanted=before and not whole.parallel),
             gate_up=tuple(matrix(name, sides.feed_forward, sides.hidden) for name in ("gate", "up")),
+            gate_up_bias=tuple(
+                part for name in ("gate_bias", "up_bias") for part in vector(name, sides.feed_forward, wanted=bias)
+            ),
             down=(matrix("down", sides.hidden, sides.feed_forward),),
+            down_bias=vector("down_bias", sides.hidden, wanted=bias and is_first),
+            feed_forward_after_norm=vector("ffn_after_norm", sides.hidden, wanted=after),
         )
 
 

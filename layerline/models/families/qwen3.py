@@ -27,14 +27,14 @@ def from_config(config: ConfigFields) -> ModelSpec:
         rope=rope_from_config(config, context_tokens),
     )
     windows = windows_by_layer(config, context_tokens)
-    layers = [replace(attention, qk_norm=True, window_tokens=window_tokens) for window_tokens in windows]
+    layers = [replace(attention, qk_norm="heads", window_tokens=window_tokens) for window_tokens in windows]
     return model_from_config(config, NAME, layers, context_tokens)
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf)
     refuse_window(gguf)
-    return model_from_gguf(gguf, NAME, replace(attention_from_gguf(gguf), qk_norm=True))
+    return model_from_gguf(gguf, NAME, replace(attention_from_gguf(gguf), qk_norm="heads"))
 
 
 FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)

@@ -95,13 +95,6 @@ UNROLL(16)
     }
 }
 
-// cap * tanh(score / cap), as 1 - 2 / (e^2x + 1).
-inline F capped(F score, float cap) {
-    const F one = splat_float(1.0f), two = splat_float(2.0f);
-    F power = exponential(mul(two, div(score, splat_float(cap))));
-    return mul(sub(one, div(two, add(power, one))), splat_float(cap));
-}
-
 // Makes scores of a block to weights, relative to the new maximum, to which what was read before is brought as well.
 inline void weigh(Reader& reader, const AttentionForm& form, int64_t block, int stride, float* scores) {
     const int64_t begin = block * BLOCK_POSITIONS;

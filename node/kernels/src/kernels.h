@@ -89,6 +89,7 @@ struct Kernels {
     void (*norm)(const float* in, float* out, const float* weight, int64_t columns, float epsilon);
     void (*turn)(float* head, const float* turns, int64_t columns);
     void (*gate)(const float* gate, const float* up, float* out, int64_t columns, int kind);
+    void (*cap)(float* numbers, int64_t columns, float cap);
     void (*keep)(const Pages& pages, int head, int64_t tile, int place, const float* key, const float* value);
     void (*attend)(const Pages& pages, const AttentionForm& form, const StepRow* rows, int row_count, int kv_head,
                    Rows queries, Rows out, uint8_t* scratch);

@@ -96,7 +96,7 @@ void unpack_row(int format, const uint8_t* panel, int64_t columns, int row, floa
 }
 
 constexpr Kernels KERNELS = {
-    LAYERLINE_NAME, prepared_bytes, rows_of_group, prepare, multiply, unpack_row, norm_row, turn_head, gate_row, keep_row,
+    LAYERLINE_NAME, prepared_bytes, rows_of_group, prepare, multiply, unpack_row, norm_row, turn_head, gate_row, cap_row, keep_row,
     attend_rows,
 };
 

@@ -18,15 +18,17 @@ enum OperationKind {
     EMBED,     // the rows of `matrix` that the step's ids name -> out; the first is that of id `index`, of other ids zeros
     TAKE,      // the step's input, `size` numbers a row, float32 or, if `flag`, bfloat16 -> out
     PLACE,     // where the step's rows lie, for TURN and ATTEND until the next one
-    NORM,      // in -> out, by `weight` [size], epsilon `number`
+    NORM,      // in -> out, by `weight` [size], epsilon `number`; of what is left without the mean if `flag`
     HEAD_NORM, // in place on `out`: `count` heads of `size` numbers from head `index` on, each by `weight` [size]
     PRODUCT,   // in -> out, by `matrix`; added to what is there if `flag`
     TURN,      // in place on `out`: `count` heads of `size` numbers, by rotation number `index`
     ATTEND,    // keeps keys and values of `in` (queries, keys, values side by side) and reads, -> out; layer number `index`
-    GATE,      // in (gate, then up, `size` each) -> out
+    GATE,      // in (gate, then up, `size` each) -> out; by activation number `index`
     ADD,       // out += in or, if `flag`, out = in; `size` numbers of each row
     PICK,      // the rows of `in` that the step picks, `size` numbers each -> out; further operations have these rows only
     ROUND,     // in, `size` numbers a row -> the work's rounded rows, as bfloat16
+    SCALE,     // in place on `out`: `size` numbers a row times `number`
+    CAP,       // in place on `out`: `size` numbers a row, kept within `number` by tanh
 };
 
 struct Operation {

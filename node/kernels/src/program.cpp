@@ -15,6 +15,15 @@ constexpr int64_t READER_BYTES = 64;  // of what is kept of a reader besides its
 
 Rows row_of(Rows rows, int64_t row) { return {rows.data + row * rows.stride, rows.stride}; }
 
+// A row less its mean, which is added up in double, in order.
+const float* without_mean(const float* row, float* out, int64_t size) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < size; i++) sum += row[i];
+    const float mean = static_cast<float>(sum / static_cast<double>(size));
+    for (int64_t i = 0; i < size; i++) out[i] = row[i] - mean;
+    return out;
+}
+
 // The nearest bfloat16 numbers, of equals the even ones.
 void round_row(const float* row, uint16_t* out, int64_t size) {
     for (int64_t i = 0; i < size; i++) {
@@ -82,7 +91,9 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 break;
             case NORM:
                 each_row(rows, [&](int64_t row) {
-                    kernels_.norm(row_of(in, row).data, row_of(out, row).data, weight, own->size, own->number);
+                    const float* numbers = row_of(in, row).data;
+                    if (own->flag) numbers = without_mean(numbers, row_of(out, row).data, own->size);
+                    kernels_.norm(numbers, row_of(out, row).data, weight, own->size, own->number);
                 });
                 break;
             case HEAD_NORM:
@@ -110,7 +121,7 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
             case GATE:
                 each_row(rows, [&](int64_t row) {
                     const float* gate = row_of(in, row).data;
-                    kernels_.gate(gate, gate + own->size, row_of(out, row).data, own->size, own->flag);
+                    kernels_.gate(gate, gate + own->size, row_of(out, row).data, own->size, own->index);
                 });
                 break;
             case ADD:
@@ -129,6 +140,15 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 each_row(rows, [&](int64_t row) {
                     round_row(row_of(in, row).data, work.rounded + row * own->size, own->size);
                 });
+                break;
+            case SCALE:
+                each_row(rows, [&](int64_t row) {
+                    float* numbers = row_of(out, row).data;
+                    for (int64_t i = 0; i < own->size; i++) numbers[i] *= own->number;
+                });
+                break;
+            case CAP:
+                each_row(rows, [&](int64_t row) { kernels_.cap(row_of(out, row).data, own->size, own->number); });
                 break;
         }
     }

@@ -94,13 +94,31 @@ inline void turn_head(float* head, const float* turns, int64_t columns) {
     }
 }
 
-// silu(gate) * up; silu(x) = x / (1 + e^-x).
-inline void gate_row(const float* gate, const float* up, float* out, int64_t columns, int) {
-    const F one = splat_float(1.0f);
+// cap * tanh(number / cap), as 1 - 2 / (e^2x + 1).
+inline F capped(F number, float cap) {
+    const F one = splat_float(1.0f), two = splat_float(2.0f);
+    F power = exponential(mul(two, div(number, splat_float(cap))));
+    return mul(sub(one, div(two, add(power, one))), splat_float(cap));
+}
+
+inline void cap_row(float* numbers, int64_t columns, float cap) {
+    in_vectors(columns, [&](int64_t i, int count) { store_some(numbers + i, capped(load_some(numbers + i, count), cap), count); });
+}
+
+enum { SILU, GELU_TANH };
+
+// activation(gate) * up. silu(x) = x / (1 + e^-x); gelu(x), by tanh, is x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)
+// (Hendrycks and Gimpel, 2016).
+inline void gate_row(const float* gate, const float* up, float* out, int64_t columns, int kind) {
+    const F one = splat_float(1.0f), zero = splat_float(0.0f);
     in_vectors(columns, [&](int64_t i, int count) {
-        F x = load_some(gate + i, count);
-        F silu = div(x, add(one, exponential(sub(splat_float(0.0f), x))));
-        store_some(out + i, mul(silu, load_some(up + i, count)), count);
+        F x = load_some(gate + i, count), power = x;
+        if (kind == GELU_TANH) {
+            F cube = mul(mul(x, x), x);
+            power = mul(splat_float(2.0f * 0.7978845608f), fma(splat_float(0.044715f), cube, x));
+        }
+        F activated = div(x, add(one, exponential(sub(zero, power))));
+        store_some(out + i, mul(activated, load_some(up + i, count)), count);
     });
 }
 
