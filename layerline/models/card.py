@@ -22,7 +22,7 @@ from layerline.models.spec import ModelSpec
 from layerline.models.tensor_table import MOST_BYTES, RowRange, StoredTensor, TensorEntry, stored_tensors
 from layerline.plain import noun_of
 
-CARD_VERSION = 4
+CARD_VERSION = 5
 MAX_CARD_BYTES = 256 << 20
 MAX_CARD_PARTS = 1 << 20  # of lists and tables; a model of a thousand layers has a third of them
 MAX_NOTES, MAX_NOTE_LETTERS = 8, 400

@@ -35,7 +35,7 @@ class LayerSlices:
     def of(cls, model: ModelSpec, part: ModelPart, layer: int) -> LayerSlices:
         """Those of one layer, of which a rank has `part`."""
         spec, sides, prefix = model.layer(layer).attention, Sides.of(model, part, layer), f"layers.{layer}."
-        order = pair_order(spec.head_dim) if spec.rope else ()
+        order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
         rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
 
         def matrix(name: str, rows: Side, columns: Side) -> TensorSlice:
