@@ -168,9 +168,9 @@ class Step(ctypes.Structure):
 
 
 class Rotation(ctypes.Structure):
-    """The frequencies of a rotation's pairs."""
+    """The frequencies of a rotation's pairs, and what is turned is multiplied by."""
 
-    _fields_ = (("frequencies", c_void_p), ("pairs", c_int64))
+    _fields_ = (("frequencies", c_void_p), ("pairs", c_int32), ("amplitude", c_float))
 
 
 class Work(ctypes.Structure):
