@@ -35,9 +35,11 @@ NAME, ARCHITECTURE = "gemma3_text", "gemma3"
 FULL_EVERY = 6
 THETA, THETA_IN_WINDOWS = 1000000.0, 10000.0
 LAYERS_OF_27B = 62
+SIZES_OF_4B = {"vocab_size": 262208, "num_attention_heads": 8}  # that of a multimodal model leaves them out
 
 
 def from_config(config: ConfigFields) -> ModelSpec:
+    config = config.with_missing(SIZES_OF_4B)
     check_config(config, "attention_bias", "use_bidirectional_attention")
     context_tokens, layers = config.integer("max_position_embeddings", 1 << 17), layer_count(config)
     attention = attention_from_config(
