@@ -53,7 +53,7 @@ def test_a_file_that_is_no_library_is_told(tmp_path: Path, content: bytes) -> No
     [
         ("int unrelated() { return 1; }", "cannot be loaded"),
         ("int layerline_version() { return 999; }", "of another version"),
-        ("int layerline_version() { return 5; } char *layerline_instruction_set() { return 0; }", "other processors"),
+        ("int layerline_version() { return 6; } char *layerline_instruction_set() { return 0; }", "other processors"),
     ],
 )
 def test_a_library_of_another_kind_is_told(tmp_path: Path, source: str, words: str) -> None:
