@@ -12,11 +12,16 @@ from collections.abc import Sequence
 
 from layerline.errors import ModelUnsupportedError
 from layerline.models.fields import Fields
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, RopeSpec
+from layerline.models.spec import Activation, AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, NormKind, RopeSpec
 from layerline.plan import MAX_LAYERS
 
-_KNOWN_ACTIVATIONS = ("silu", "swish")
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING = "full_attention", "sliding_attention"
+_ACTIVATIONS: dict[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+}
 
 
 class ConfigFields(Fields):
@@ -27,6 +32,10 @@ class ConfigFields(Fields):
         if self.has(key) and self.raw(key) is None:
             return null
         return self.integer(key, missing)
+
+    def nullable_number(self, key: str, default: float) -> float:
+        """The number over 0 called `key`; 0 if it is null."""
+        return 0.0 if self.has(key) and self.raw(key) is None else self.positive(key, default)
 
     def _get(self, key: str, default: object) -> object:
         return self.raw(key) if self.has(key) else super()._get(key, default)
@@ -39,11 +48,8 @@ def unsupported(fields: Fields, feature: str) -> ModelUnsupportedError:
 
 def check_config(config: ConfigFields, *refused_flags: str) -> None:
     """Refuses what no family here has; of the family's own fields `refused_flags` must not be true."""
-    activation = config.text("hidden_act", "silu")
-    if activation not in _KNOWN_ACTIVATIONS:
-        raise unsupported(config, f"hidden_act {activation!r}")
     for flag in refused_flags:
-        if config.flag(flag, False):
+        if config.raw(flag) is not None and config.flag(flag, False):
             raise unsupported(config, flag)
     if not config.flag("is_causal", True):
         raise unsupported(config, "attention that is not causal (is_causal)")
@@ -68,24 +74,59 @@ def attention_from_config(
     )
 
 
+def feed_forward_from_config(
+    config: ConfigFields, *, activation: str = "hidden_act", default: str = "silu", bias: bool = False
+) -> FeedForwardSpec:
+    """A dense feed-forward, whose activation the config calls `activation`."""
+    named = config.text(activation, default)
+    if named not in _ACTIVATIONS:
+        raise unsupported(config, f"{activation} {named!r}")
+    return FeedForwardSpec(intermediate=config.integer("intermediate_size"), activation=_ACTIVATIONS[named], bias=bias)
+
+
 def model_from_config(
     config: ConfigFields,
     family: str,
-    layers: Sequence[AttentionSpec],
+    layers: Sequence[LayerSpec],
     context_tokens: int,
+    *,
+    epsilon: str = "rms_norm_eps",
     norm_epsilon: float = 1e-6,
+    tied_output: bool = False,
+    norm: NormKind = "rms",
+    embedding_scale: float = 1.0,
+    logit_scale: float = 1.0,
+    logit_cap: float = 0.0,
 ) -> ModelSpec:
-    """The model whose layers have that attention, and all the same feed-forward."""
-    feed_forward = FeedForwardSpec(intermediate=config.integer("intermediate_size"))
+    """The model of these layers, whose norms have what the config calls `epsilon`."""
     return ModelSpec.of(
-        [LayerSpec(attention=attention, feed_forward=feed_forward) for attention in layers],
+        layers,
         family=family,
         hidden=config.integer("hidden_size"),
         vocabulary=config.integer("vocab_size"),
         context_tokens=context_tokens,
-        norm_epsilon=config.positive("rms_norm_eps", norm_epsilon),
-        tied_output=config.flag("tie_word_embeddings", False),
+        norm_epsilon=config.positive(epsilon, norm_epsilon),
+        tied_output=config.flag("tie_word_embeddings", tied_output),
+        norm=norm,
+        embedding_scale=embedding_scale,
+        logit_scale=logit_scale,
+        logit_cap=logit_cap,
     )
+
+
+def layer_types(config: ConfigFields, default: Sequence[str]) -> list[str]:
+    """FULL or SLIDING for each layer; `default` if the config says nothing."""
+    if config.raw("layer_types") is None:
+        return list(default)
+    kinds = config.list_of(str, "layer_types")
+    if len(kinds) != layer_count(config) or not set(kinds) <= {FULL, SLIDING}:
+        raise unsupported(config, f"layer_types other than {FULL} or {SLIDING} for each layer")
+    return kinds
+
+
+def every_nth_full(layers: int, nth: int) -> list[str]:
+    """The last of every `nth` layers is a full one, the others have a window; with 0 all are full."""
+    return [SLIDING if nth and (layer + 1) % nth else FULL for layer in range(layers)]
 
 
 def layer_count(config: ConfigFields) -> int:
@@ -113,10 +154,8 @@ def windows_by_layer(config: ConfigFields, context_tokens: int) -> list[int]:
     if config.raw("layer_types") is None:
         first = config.integer("max_window_layers", 28)
         return [window_tokens if layer >= first else 0 for layer in range(layers)]
-    kinds = config.list_of(str, "layer_types")
-    if len(kinds) != layers or not set(kinds) <= {_FULL, _SLIDING}:
-        raise unsupported(config, f"layer_types other than {_FULL} or {_SLIDING} for each layer")
+    kinds = layer_types(config, ())
     has_size = switched_on and not (config.has("sliding_window") and config.raw("sliding_window") is None)
-    if _SLIDING in kinds and not has_size:
-        raise unsupported(config, f"layer_types with {_SLIDING} but without a window")
-    return [window_tokens if kind == _SLIDING else 0 for kind in kinds]
+    if SLIDING in kinds and not has_size:
+        raise unsupported(config, f"layer_types with {SLIDING} but without a window")
+    return [window_tokens if kind == SLIDING else 0 for kind in kinds]

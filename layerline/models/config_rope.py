@@ -11,7 +11,7 @@ from layerline.models.config_fields import ConfigFields, unsupported
 from layerline.models.spec import LARGEST_ROTARY, SMALLEST_ROTARY, RopeSpec
 
 
-def rope_from_config(config: ConfigFields, context_tokens: int) -> RopeSpec:
+def rope_from_config(config: ConfigFields, context_tokens: int, default_theta: float = 10000.0) -> RopeSpec:
     """What `config` says; `rope_scaling`, as earlier versions called it, goes before `rope_parameters`."""
     key = "rope_scaling" if config.raw("rope_scaling") else "rope_parameters"
     found = config.raw(key)
@@ -20,7 +20,7 @@ def rope_from_config(config: ConfigFields, context_tokens: int) -> RopeSpec:
     section = config.section(key) if found else ConfigFields({}, config.where)
     if any(fields.raw("partial_rotary_factor") not in (None, 1.0) for fields in (config, section)):
         raise unsupported(config, "partial_rotary_factor")
-    theta = _rotary(section if section.has("rope_theta") else config, "rope_theta", 10000.0)
+    theta = _rotary(section if section.has("rope_theta") else config, "rope_theta", default_theta)
     kind = section.text("rope_type" if section.has("rope_type") else "type", "default")
     if kind == "default":
         return RopeSpec(theta=theta)

@@ -7,7 +7,7 @@ Key names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and `llama
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from layerline.errors import ModelUnsupportedError
@@ -16,10 +16,12 @@ from layerline.models.rope_factors import llama3_from_factors
 from layerline.models.spec import (
     LARGEST_ROTARY,
     SMALLEST_ROTARY,
+    Activation,
     AttentionSpec,
     FeedForwardSpec,
     LayerSpec,
     ModelSpec,
+    NormKind,
     RopeSpec,
 )
 from layerline.plan import MAX_LAYERS
@@ -27,11 +29,11 @@ from layerline.plan import MAX_LAYERS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GgufModel:
-    """What a GGUF file says of its model; `rope_factors` is the file's tensor rope_freqs.weight, if it has one."""
+    """What a GGUF file says of its model: its metadata, the names of its tensors, and what is in rope_freqs.weight."""
 
     metadata: Fields
     architecture: str
-    has_output: bool  # a matrix of its own, and not that of the embedding
+    tensors: Container[str]
     rope_factors: Sequence[float] | None
 
     def key(self, name: str) -> str:
@@ -41,6 +43,10 @@ class GgufModel:
     def integer(self, name: str, default: int | None = None) -> int:
         """The whole number that the architecture's key `name` has."""
         return self.metadata.integer(self.key(name), default)
+
+    def number(self, name: str, default: float) -> float:
+        """The number over 0 that the architecture's key `name` has."""
+        return self.metadata.positive(self.key(name), default)
 
     def unsupported(self, feature: str) -> ModelUnsupportedError:
         """The error for a model that asks for `feature`."""
@@ -81,21 +87,54 @@ def attention_from_gguf(gguf: GgufModel, *, qkv_bias: bool = False, window_token
     )
 
 
-def model_from_gguf(gguf: GgufModel, family: str, attention: AttentionSpec) -> ModelSpec:
-    """The model of which every layer has that attention."""
+def layer_count_of_gguf(gguf: GgufModel) -> int:
+    """How many layers there are, checked before anything is made for each."""
     layers = gguf.integer("block_count")
     if not 0 < layers <= MAX_LAYERS:
         raise gguf.metadata.wrong(gguf.key("block_count"), f"from 1 to {MAX_LAYERS}")
-    feed_forward = FeedForwardSpec(intermediate=gguf.integer("feed_forward_length"))
+    return layers
+
+
+def feed_forward_from_gguf(gguf: GgufModel, activation: Activation = "silu") -> FeedForwardSpec:
+    """A dense feed-forward, with biases if the first layer has them."""
+    return FeedForwardSpec(
+        intermediate=gguf.integer("feed_forward_length"),
+        activation=activation,
+        bias="blk.0.ffn_gate.bias" in gguf.tensors,
+    )
+
+
+def model_from_gguf(
+    gguf: GgufModel,
+    family: str,
+    layers: Sequence[LayerSpec],
+    *,
+    epsilon: str = "attention.layer_norm_rms_epsilon",
+    norm: NormKind = "rms",
+    embedding_scale: float = 1.0,
+    logit_scale: float = 1.0,
+    logit_cap: float = 0.0,
+) -> ModelSpec:
+    """The model of these layers, whose norms have what the file calls `epsilon`."""
     return ModelSpec.of(
-        [LayerSpec(attention=attention, feed_forward=feed_forward)] * layers,
+        layers,
         family=family,
         hidden=gguf.integer("embedding_length"),
         vocabulary=len(gguf.metadata.list_of(str, "tokenizer.ggml.tokens")),
         context_tokens=gguf.integer("context_length"),
-        norm_epsilon=gguf.metadata.positive(gguf.key("attention.layer_norm_rms_epsilon")),
-        tied_output=not gguf.has_output,
+        norm_epsilon=gguf.metadata.positive(gguf.key(epsilon)),
+        tied_output="output.weight" not in gguf.tensors,
+        norm=norm,
+        embedding_scale=embedding_scale,
+        logit_scale=logit_scale,
+        logit_cap=logit_cap,
     )
+
+
+def plain_model_from_gguf(gguf: GgufModel, family: str, attention: AttentionSpec) -> ModelSpec:
+    """The model of which every layer has that attention, and a dense feed-forward."""
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_gguf(gguf))
+    return model_from_gguf(gguf, family, [layer] * layer_count_of_gguf(gguf))
 
 
 def window_from_gguf(gguf: GgufModel) -> int:

@@ -67,7 +67,7 @@ def _gguf_headers(path: Path) -> Headers:
     model = GgufModel(
         metadata=metadata,
         architecture=architecture,
-        has_output="output.weight" in stored,
+        tensors=frozenset(stored),
         rope_factors=_rope_factors(files, stored[ROPE_FACTORS]) if ROPE_FACTORS in stored else None,
     )
     assert family.from_gguf is not None, "GGUF has the family by this name"

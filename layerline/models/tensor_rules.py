@@ -92,11 +92,20 @@ def with_rope_pairs(rules: Sequence[TensorRule], *names: str) -> tuple[TensorRul
 
 def renamed(rules: Sequence[TensorRule], safetensors: Mapping[str, str]) -> tuple[TensorRule, ...]:
     """The same rules, those of a layer that `safetensors` names having another name in safetensors."""
-    places = {name: layer_rule(name, stored, "").safetensors for name, stored in safetensors.items()}
 
     def named(rule: TensorRule) -> TensorRule:
-        place = places.get(rule.name.rpartition(".")[2])
-        return rule if place is None else dataclasses.replace(rule, safetensors=place)
+        name = safetensors.get(rule.name.rpartition(".")[2])
+        return rule if name is None else dataclasses.replace(rule, safetensors=layer_rule("", name, "").safetensors)
+
+    return tuple(named(rule) for rule in rules)
+
+
+def renamed_in_gguf(rules: Sequence[TensorRule], gguf: Mapping[str, str]) -> tuple[TensorRule, ...]:
+    """The same rules, those of a layer that `gguf` names having another name in GGUF."""
+
+    def named(rule: TensorRule) -> TensorRule:
+        name = gguf.get(rule.name.rpartition(".")[2])
+        return rule if name is None else dataclasses.replace(rule, gguf=layer_rule("", "", name).gguf)
 
     return tuple(named(rule) for rule in rules)
 

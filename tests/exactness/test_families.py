@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from layerline.models.known_families import known_families
 from tests.fakes.cases import cases
 from tests.fakes.family_traits import TRAITS
 from tests.fakes.logits import assert_close
@@ -110,7 +109,3 @@ def test_ranks(case: Case, degrees: tuple[int, ...], computed: dict[str, Any]) -
 
 def test_both_containers_have_one_spec(case: Case) -> None:
     assert len({stored.card.spec for stored in case.stored}) == 1
-
-
-def test_every_family_is_compared() -> None:
-    assert {family.model_type for family in known_families()} == set(TRAITS)

@@ -176,7 +176,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(path, model.family, split_max_tensors=part_tensors)
     for key, value in {**model.metadata(), **tokenizer_metadata(), **(metadata or {})}.items():
         if value is not None:
-            _add(writer, key, value)
+            add_metadata(writer, key, value)
     rows_of = {name: _gguf_rows(model, name, rows) for name, rows in model.weights().items()}
     stored = {stored_name(name, "gguf"): rows for name, rows in stacked(model, rows_of).items()}
     for name, numbers in {**stored, **(tensors or {})}.items():
@@ -253,7 +253,7 @@ def _gguf_rows(model: TinyModel, name: str, rows: NDArray[np.float32]) -> NDArra
     return interleave_pairs(rows, heads) if heads and TRAITS[model.family].pairs_in_gguf else rows
 
 
-def _add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
+def add_metadata(writer: gguf.GGUFWriter, key: str, value: object) -> None:
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):

@@ -1,10 +1,13 @@
 """Llama and what follows its config and names to the letter: Llama 2 and 3, SmolLM2, TinyLlama; in GGUF Mistral too."""
 
+from dataclasses import replace
+
 from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
     even_head_dim,
+    feed_forward_from_config,
     layer_count,
     model_from_config,
     unsupported,
@@ -12,7 +15,13 @@ from layerline.models.config_fields import (
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
-from layerline.models.gguf_fields import GgufModel, attention_from_gguf, check_gguf, model_from_gguf, window_from_gguf
+from layerline.models.gguf_fields import (
+    GgufModel,
+    attention_from_gguf,
+    check_gguf,
+    plain_model_from_gguf,
+    window_from_gguf,
+)
 from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import TensorRule, decoder_tensors, with_rope_pairs
 
@@ -20,7 +29,7 @@ NAME = "llama"
 
 
 def from_config(config: ConfigFields) -> ModelSpec:
-    check_config(config, "attention_bias", "mlp_bias")
+    check_config(config)
     context_tokens, heads = config.integer("max_position_embeddings", 2048), config.integer("num_attention_heads")
     if config.has("sliding_window") and window_from_config(config, context_tokens):
         raise unsupported(config, "a sliding window")
@@ -30,17 +39,25 @@ def from_config(config: ConfigFields) -> ModelSpec:
         kv_heads=config.nullable_integer("num_key_value_heads", missing=heads, null=heads),
         head_dim=config.nullable_integer("head_dim", missing=even, null=even),
         rope=rope_from_config(config, context_tokens),
+        qkv_bias=config.flag("attention_bias", False),
     )
-    return model_from_config(config, NAME, [attention] * layer_count(config), context_tokens)
+    layer = LayerSpec(
+        attention=replace(attention, output_bias=attention.qkv_bias),
+        feed_forward=feed_forward_from_config(config, bias=config.flag("mlp_bias", False)),
+    )
+    return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens)
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf)
-    return model_from_gguf(gguf, NAME, attention_from_gguf(gguf, window_tokens=window_from_gguf(gguf)))
+    attention = attention_from_gguf(gguf, qkv_bias="blk.0.attn_q.bias" in gguf.tensors)
+    output_bias = "blk.0.attn_output.bias" in gguf.tensors
+    attention = replace(attention, output_bias=output_bias, window_tokens=window_from_gguf(gguf))
+    return plain_model_from_gguf(gguf, NAME, attention)
 
 
 def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
-    return with_rope_pairs(decoder_tensors(layer), "q", "k")
+    return with_rope_pairs(decoder_tensors(layer), "q", "k", "q_bias", "k_bias")
 
 
 FAMILY = Family(

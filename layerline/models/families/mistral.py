@@ -7,6 +7,7 @@ from layerline.models.config_fields import (
     attention_from_config,
     check_config,
     even_head_dim,
+    feed_forward_from_config,
     layer_count,
     model_from_config,
     unsupported,
@@ -14,7 +15,7 @@ from layerline.models.config_fields import (
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
-from layerline.models.spec import ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 
 NAME = "mistral"
 
@@ -31,7 +32,8 @@ def from_config(config: ConfigFields) -> ModelSpec:
         rope=rope_from_config(config, context_tokens),
     )
     windowed = replace(attention, window_tokens=window_from_config(config, context_tokens))
-    return model_from_config(config, NAME, [windowed] * layer_count(config), context_tokens)
+    layer = LayerSpec(attention=windowed, feed_forward=feed_forward_from_config(config))
+    return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens)
 
 
 FAMILY = Family(model_type=NAME, from_config=from_config)

@@ -7,6 +7,7 @@ from layerline.models.config_fields import (
     attention_from_config,
     check_config,
     even_head_dim,
+    feed_forward_from_config,
     layer_count,
     model_from_config,
     unsupported,
@@ -14,7 +15,13 @@ from layerline.models.config_fields import (
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
-from layerline.models.gguf_fields import GgufModel, attention_from_gguf, check_gguf, model_from_gguf, window_from_gguf
+from layerline.models.gguf_fields import (
+    GgufModel,
+    attention_from_gguf,
+    check_gguf,
+    plain_model_from_gguf,
+    window_from_gguf,
+)
 from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import FEED_FORWARD, KEYS, QUERIES, TensorRule, decoder_tensors, stacked
 
@@ -34,13 +41,15 @@ def from_config(config: ConfigFields) -> ModelSpec:
         rope=rope,
     )
     window_tokens = window_from_config(config, context_tokens) if config.has("sliding_window") else 0
-    layers = [replace(attention, window_tokens=window_tokens)] * layer_count(config)
+    feed_forward = feed_forward_from_config(config)
+    layer = LayerSpec(attention=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
+    layers = [layer] * layer_count(config)
     return model_from_config(config, NAME, layers, context_tokens, norm_epsilon=1e-5)
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf)
-    return model_from_gguf(gguf, NAME, attention_from_gguf(gguf, window_tokens=window_from_gguf(gguf)))
+    return plain_model_from_gguf(gguf, NAME, attention_from_gguf(gguf, window_tokens=window_from_gguf(gguf)))
 
 
 def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:

@@ -6,13 +6,20 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
+    feed_forward_from_config,
     model_from_config,
     windows_by_layer,
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
-from layerline.models.gguf_fields import GgufModel, attention_from_gguf, check_gguf, model_from_gguf, refuse_window
-from layerline.models.spec import ModelSpec
+from layerline.models.gguf_fields import (
+    GgufModel,
+    attention_from_gguf,
+    check_gguf,
+    plain_model_from_gguf,
+    refuse_window,
+)
+from layerline.models.spec import LayerSpec, ModelSpec
 
 NAME = "qwen3"
 
@@ -27,14 +34,18 @@ def from_config(config: ConfigFields) -> ModelSpec:
         rope=rope_from_config(config, context_tokens),
     )
     windows = windows_by_layer(config, context_tokens)
-    layers = [replace(attention, qk_norm="heads", window_tokens=window_tokens) for window_tokens in windows]
+    feed_forward = feed_forward_from_config(config)
+    layers = [
+        LayerSpec(attention=replace(attention, qk_norm="heads", window_tokens=window_tokens), feed_forward=feed_forward)
+        for window_tokens in windows
+    ]
     return model_from_config(config, NAME, layers, context_tokens)
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf)
     refuse_window(gguf)
-    return model_from_gguf(gguf, NAME, replace(attention_from_gguf(gguf), qk_norm="heads"))
+    return plain_model_from_gguf(gguf, NAME, replace(attention_from_gguf(gguf), qk_norm="heads"))
 
 
 FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)

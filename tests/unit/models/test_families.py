@@ -71,8 +71,8 @@ def test_a_missing_tensor_and_a_wrong_shape_are_named(tmp_path: Path) -> None:
 
 
 def test_a_tensor_that_would_not_be_used_is_refused(tmp_path: Path) -> None:
-    bias = {"blk.0.attn_output.bias": np.zeros(64, np.float32)}
-    with pytest.raises(ModelUnsupportedError, match=r"blk\.0\.attn_output\.bias"):
+    bias = {"blk.0.attn_norm.bias": np.zeros(64, np.float32)}
+    with pytest.raises(ModelUnsupportedError, match=r"blk\.0\.attn_norm\.bias"):
         read_headers(write_gguf(tmp_path / "model.gguf", LLAMA, tensors=bias))
 
 

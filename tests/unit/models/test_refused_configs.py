@@ -27,8 +27,6 @@ LLAMA3_SCALING = {
     [
         (LLAMA, {"model_type": "mamba"}, "'mamba', which layerline does not know.*llama, "),
         (LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope scaling 'yarn'"),
-        (LLAMA, {"attention_bias": True}, "attention_bias"),
-        (LLAMA, {"mlp_bias": True}, "mlp_bias"),
         (QWEN3, {"attention_bias": True}, "attention_bias"),
         (PHI3, {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "rope scaling 'longrope'"),
         (PHI3, {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope scaling 'linear' of a phi3 model"),

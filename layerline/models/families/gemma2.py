@@ -1,0 +1,111 @@
+"""Gemma 2: Gemma with norms around attention and feed-forward, scores and logits kept within a cap, and every second
+layer with a window."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from layerline.models.config_fields import (
+    FULL,
+    SLIDING,
+    ConfigFields,
+    attention_from_config,
+    check_config,
+    feed_forward_from_config,
+    layer_count,
+    layer_types,
+    model_from_config,
+    window_from_config,
+)
+from layerline.models.config_rope import rope_from_config
+from layerline.models.families.gemma import layer_tensors
+from layerline.models.family import Family
+from layerline.models.gguf_fields import (
+    GgufModel,
+    attention_from_gguf,
+    check_gguf,
+    feed_forward_from_gguf,
+    layer_count_of_gguf,
+    model_from_gguf,
+    window_from_gguf,
+)
+from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.tensor_rules import ENDS, with_norms_from_zero
+
+NAME = "gemma2"
+LAYERS_OF_27B = 46
+
+
+def from_config(config: ConfigFields) -> ModelSpec:
+    check_config(config, "attention_bias", "use_bidirectional_attention")
+    context_tokens, layers = config.integer("max_position_embeddings", 8192), layer_count(config)
+    attention = attention_from_config(
+        config,
+        kv_heads=config.integer("num_key_value_heads", 4),
+        head_dim=config.integer("head_dim", 256),
+        rope=rope_from_config(config, context_tokens),
+    )
+    attention = replace(
+        attention,
+        scale=config.positive("query_pre_attn_scalar", 256) ** -0.5,
+        soft_cap=config.nullable_number("attn_logit_softcapping", 50.0),
+    )
+    feed_forward = feed_forward_from_config(config, activation="hidden_activation", default="gelu_pytorch_tanh")
+    return model_from_config(
+        config,
+        NAME,
+        _layers(
+            attention,
+            feed_forward,
+            layer_types(config, _alternating(layers)),
+            window_from_config(config, context_tokens),
+        ),
+        context_tokens,
+        tied_output=True,
+        embedding_scale=math.sqrt(config.integer("hidden_size")),
+        logit_cap=config.nullable_number("final_logit_softcapping", 30.0),
+    )
+
+
+def from_gguf(gguf: GgufModel) -> ModelSpec:
+    """The file does not say by what scores are scaled; only of the 27B it is not the size of a head."""
+    check_gguf(gguf)
+    layers, attention = layer_count_of_gguf(gguf), attention_from_gguf(gguf)
+    shared = gguf.integer("embedding_length") // attention.heads
+    attention = replace(
+        attention,
+        scale=(shared if layers == LAYERS_OF_27B else attention.head_dim) ** -0.5,
+        soft_cap=gguf.number("attn_logit_softcapping", 50.0),
+    )
+    feed_forward = feed_forward_from_gguf(gguf, "gelu_tanh")
+    return model_from_gguf(
+        gguf,
+        NAME,
+        _layers(attention, feed_forward, _alternating(layers), window_from_gguf(gguf)),
+        embedding_scale=math.sqrt(gguf.integer("embedding_length")),
+        logit_cap=gguf.number("final_logit_softcapping", 30.0),
+    )
+
+
+def _alternating(layers: int) -> list[str]:
+    return [FULL if layer % 2 else SLIDING for layer in range(layers)]
+
+
+def _layers(
+    attention: AttentionSpec, feed_forward: FeedForwardSpec, kinds: Sequence[str], window_tokens: int
+) -> list[LayerSpec]:
+    windows = [window_tokens if kind == SLIDING else 0 for kind in kinds]
+    return [
+        LayerSpec(attention=replace(attention, window_tokens=window), feed_forward=feed_forward, norms="around")
+        for window in windows
+    ]
+
+
+FAMILY = Family(
+    model_type=NAME,
+    from_config=from_config,
+    architecture=NAME,
+    from_gguf=from_gguf,
+    layer_tensors=layer_tensors,
+    end_tensors=with_norms_from_zero(ENDS),
+)

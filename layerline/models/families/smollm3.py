@@ -1,0 +1,83 @@
+"""SmolLM3: Llama of which some layers do not rotate queries and keys."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from layerline.models.config_fields import (
+    ConfigFields,
+    attention_from_config,
+    check_config,
+    even_head_dim,
+    feed_forward_from_config,
+    layer_count,
+    model_from_config,
+    unsupported,
+)
+from layerline.models.config_rope import rope_from_config
+from layerline.models.family import Family
+from layerline.models.gguf_fields import (
+    GgufModel,
+    attention_from_gguf,
+    check_gguf,
+    feed_forward_from_gguf,
+    layer_count_of_gguf,
+    model_from_gguf,
+    refuse_window,
+)
+from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.tensor_rules import TensorRule, decoder_tensors, with_rope_pairs
+
+NAME = "smollm3"
+PLAIN_EVERY = 4
+
+
+def from_config(config: ConfigFields) -> ModelSpec:
+    check_config(config, "use_sliding_window")
+    context_tokens, heads = config.integer("max_position_embeddings", 1 << 15), config.integer("num_attention_heads")
+    even = even_head_dim(config)
+    attention = attention_from_config(
+        config,
+        kv_heads=config.nullable_integer("num_key_value_heads", missing=4, null=heads),
+        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        rope=rope_from_config(config, context_tokens, 2000000.0),
+        qkv_bias=config.flag("attention_bias", False),
+    )
+    attention = replace(attention, output_bias=attention.qkv_bias)
+    feed_forward = feed_forward_from_config(config, bias=config.flag("mlp_bias", False))
+    layers = _layers(attention, feed_forward, _rotated(config))
+    return model_from_config(config, NAME, layers, context_tokens, tied_output=True)
+
+
+def from_gguf(gguf: GgufModel) -> ModelSpec:
+    check_gguf(gguf)
+    refuse_window(gguf)
+    rotated = [(layer + 1) % PLAIN_EVERY != 0 for layer in range(layer_count_of_gguf(gguf))]
+    return model_from_gguf(gguf, NAME, _layers(attention_from_gguf(gguf), feed_forward_from_gguf(gguf), rotated))
+
+
+def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
+    """llama.cpp's converter interleaves the rows of heads in layers that do not rotate them too."""
+    return with_rope_pairs(decoder_tensors(layer), "q", "k", "q_bias", "k_bias")
+
+
+def _rotated(config: ConfigFields) -> list[bool]:
+    layers = layer_count(config)
+    if config.raw("no_rope_layers") is None:
+        every = config.integer("no_rope_layer_interval", PLAIN_EVERY)
+        if every < 1:
+            raise config.wrong("no_rope_layer_interval", "at least 1")
+        return [(layer + 1) % every != 0 for layer in range(layers)]
+    rotated = config.list_of(int, "no_rope_layers")
+    if len(rotated) != layers:
+        raise unsupported(config, f"no_rope_layers for {len(rotated)} of {layers} layers")
+    return [bool(each) for each in rotated]
+
+
+def _layers(attention: AttentionSpec, feed_forward: FeedForwardSpec, rotated: Sequence[bool]) -> list[LayerSpec]:
+    plain = replace(attention, rope=None)
+    return [LayerSpec(attention=attention if own else plain, feed_forward=feed_forward) for own in rotated]
+
+
+FAMILY = Family(
+    model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf, layer_tensors=layer_tensors
+)

@@ -1,0 +1,122 @@
+"""Every family with all that distinguishes it: logits and greedy tokens of `transformers`, however it is computed."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from layerline.frames import PageRun
+from layerline.models.known_families import known_families
+from tests.fakes.cases import cases
+from tests.fakes.family_models import FAMILIES, write_family, write_family_gguf
+from tests.fakes.logits import assert_close
+from tests.fakes.ranked_stages import ranked_chain
+from tests.fakes.tiny_models import (
+    BY_KERNELS,
+    Rows,
+    StageChain,
+    StoredModel,
+    chunks,
+    logits_of,
+    reference_greedy,
+    reference_logits,
+)
+
+SLOW = pytest.mark.slow
+TOKENS = [int(token) for token in np.random.default_rng(21).integers(3, 260, 70)]  # past every window
+STRANGERS = [int(token) for token in np.random.default_rng(22).integers(3, 260, 30)]
+MAX_ROWS = 80
+PROMPT = TOKENS[:21]
+COMPUTED = pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
+PAGES = (PageRun(first=0, count=32),)
+SCATTERED = tuple(PageRun(first=63 - 2 * page, count=1) for page in range(16))  # a stranger's
+
+
+class Case:
+    """A model in every container that has the family, and what the whole model says of TOKENS."""
+
+    def __init__(self, folder: Path, family: str) -> None:
+        model = FAMILIES[family]
+        self.most_ranks = model.most_ranks
+        self.path = write_family(folder / "folder", model)
+        self.stored = [StoredModel.at(self.path)]
+        reference = self.stored[0].reference()
+        self.expected = reference_logits(reference, TOKENS)
+        self.strangers = reference_logits(reference, STRANGERS)
+        self.greedy = reference_greedy(reference, PROMPT, 6)
+        if model.gguf is not None:
+            self.stored.append(StoredModel.at(write_family_gguf(folder / "model.gguf", self.path, model)))
+
+
+@functools.cache
+def case_in(folder: Path, family: str) -> Case:
+    return Case(folder / family, family)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("family_models")
+
+
+@pytest.fixture(params=cases(list(FAMILIES), more=[]))
+def case(request: pytest.FixtureRequest, folder: Path) -> Case:
+    return case_in(folder, request.param)
+
+
+def assert_exact(case: Case, chain: StageChain) -> None:
+    """The prompt in chunks of several sizes beside another one, token by token, and what follows it."""
+    expected = case.expected
+    for size in (64, 16, 7, 1):
+        for index, (start, token_ids) in enumerate(chunks(TOKENS, size)):
+            rows = [Rows(token_ids=token_ids, start=start, pages=PAGES)]
+            if index < len(STRANGERS) // 5:
+                own = STRANGERS[5 * index : 5 * index + 5]
+                rows.append(Rows(token_ids=own, start=5 * index, pages=SCATTERED, sequence=2))
+            drawn = chain.step(*rows)
+            assert_close(logits_of(drawn[0]), expected[start + len(token_ids) - 1])
+            if len(rows) > 1:
+                assert_close(logits_of(drawn[1]), case.strangers[5 * index + 4])
+    assert chain.greedy(PROMPT, len(case.greedy)) == case.greedy
+
+
+@COMPUTED
+@pytest.mark.parametrize("stages", [pytest.param(1, marks=SLOW), 2, pytest.param(3, marks=SLOW)])
+def test_stages(case: Case, stages: int, computed: dict[str, Any]) -> None:
+    for stored in case.stored:
+        assert_exact(case, stored.chain(stages, max_rows=MAX_ROWS, **computed))
+
+
+@COMPUTED
+def test_ranks(case: Case, computed: dict[str, Any]) -> None:
+    if case.most_ranks < 2:
+        pytest.skip("devices cannot share a layer of this family")
+    for stored in case.stored:
+        with ranked_chain(stored, (2, 2), max_rows=MAX_ROWS, **computed) as chain:
+            assert_exact(case, chain)
+
+
+@COMPUTED
+def test_weights_in_bfloat16(
+    case: Case, tmp_path: Path, request: pytest.FixtureRequest, computed: dict[str, Any]
+) -> None:
+    """As most checkpoints are; computed in float32."""
+    family = request.node.callspec.params["case"]
+    stored = StoredModel.at(write_family(tmp_path / "folder", FAMILIES[family], dtype="bfloat16"))
+    expected: NDArray[np.float32] = reference_logits(stored.reference(), TOKENS)
+    (drawn,) = stored.chain(2, **computed).step(Rows(token_ids=TOKENS[:64], pages=PAGES))
+    assert_close(logits_of(drawn), expected[63])
+
+
+def test_both_containers_have_one_spec(case: Case) -> None:
+    specs = {repr(stored.card.spec) for stored in case.stored}
+    assert len(specs) == 1, specs
+
+
+def test_every_family_is_compared() -> None:
+    compared = {model.config["model_type"] for model in FAMILIES.values()}
+    assert {family.model_type for family in known_families()} == compared
