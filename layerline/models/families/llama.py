@@ -1,4 +1,4 @@
-"""Llama and what follows its config and names to the letter: Llama 2 and 3, SmolLM2; in GGUF Mistral and Mixtral too."""
+"""Llama and what follows its config and names to the letter: Llama 2 and 3, SmolLM2; in GGUF Mistral, Mixtral too."""
 
 from dataclasses import replace
 
