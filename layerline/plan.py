@@ -42,6 +42,7 @@ class StageSpec:
     weights: str = ""  # what weights are held in; empty: as dtype
     precision: str = ""  # of the kernels; empty: computed by torch
     proportions: tuple[int, ...] = ()  # what the devices take, in proportion to each other; empty: all the same
+    long_context: bool = False  # rotations are those of `ModelSpec.lengthened`
 
     def __post_init__(self) -> None:
         require_name(self.model, "model name")

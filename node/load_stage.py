@@ -5,6 +5,7 @@ What computes is imported only when it is needed: torch alone takes two seconds.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from layerline.errors import ModelMismatchError, PlanInvalidError
@@ -35,6 +36,8 @@ def load_stage(
     """
     assert group.count == len(spec.devices), "a rank for each device"
     _check_spec(card, spec)
+    if spec.long_context:
+        card = replace(card, spec=card.spec.lengthened())
     part = ModelSizes.of_stage(card, spec).parts(group.count, spec.proportions)[group.rank]
     return Stage(card, spec, _computation(card, path, spec, part, progress, group, threads))
 

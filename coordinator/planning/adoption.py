@@ -31,11 +31,13 @@ def adopt(problem: Problem) -> Plan | None:
     Raises UsageError or PlanInvalidError if the request itself cannot be.
     """
     choices, held = problem.contexts, _held_stages(problem)
-    for pages in sorted({stage.spec.pages for stage in held}, reverse=True):
-        context_tokens = next((tokens for tokens in choices if problem.pages(tokens) <= pages), None)
+    for pages, long_context in sorted({(stage.spec.pages, stage.spec.long_context) for stage in held}, reverse=True):
+        fitting = [tokens for tokens in choices if problem.pages(tokens) <= pages]
+        context_tokens = next((tokens for tokens in fitting if problem.spec.is_long(tokens) == long_context), None)
         if context_tokens is None:
             continue
-        chain = _chain(problem.spec.layers, [stage for stage in held if stage.spec.pages == pages])
+        like = [stage for stage in held if (stage.spec.pages, stage.spec.long_context) == (pages, long_context)]
+        chain = _chain(problem.spec.layers, like)
         if chain and problem.request.takes([len(stage.spec.devices) for stage in chain]):
             stages = [stage_plan(problem, stage.node, stage.spec, "loaded already") for stage in chain]
             names = ", ".join(stage.node for stage in stages)

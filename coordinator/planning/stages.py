@@ -26,6 +26,7 @@ def pages_of(decision: Decision) -> int:
 def stage_specs(decision: Decision) -> list[StageSpec]:
     """What each assignment is to load."""
     problem, pages = decision.problem, pages_of(decision)
+    long_context = problem.spec.is_long(decision.context_tokens)
     return [
         StageSpec(
             model=problem.card.name,
@@ -41,6 +42,7 @@ def stage_specs(decision: Decision) -> list[StageSpec]:
             kv_dtype=problem.request.kv_dtype,
             weights=assignment.group.way.weights,
             precision=assignment.group.way.precision,
+            long_context=long_context,
         )
         for assignment in decision.assignments
     ]

@@ -12,29 +12,19 @@ from dataclasses import dataclass
 
 from layerline.errors import ModelUnsupportedError
 from layerline.models.fields import Fields
-from layerline.models.rope_factors import llama3_from_factors
-from layerline.models.spec import (
-    LARGEST_ROTARY,
-    SMALLEST_ROTARY,
-    Activation,
-    AttentionSpec,
-    FeedForwardSpec,
-    LayerSpec,
-    ModelSpec,
-    NormKind,
-    RopeSpec,
-)
+from layerline.models.gguf_rope import GgufRope, RopeTensors
+from layerline.models.spec import Activation, AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, NormKind
 from layerline.plan import MAX_LAYERS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GgufModel:
-    """What a GGUF file says of its model: its metadata, the names of its tensors, and what is in rope_freqs.weight."""
+    """What a GGUF file says of its model: metadata, the names of its tensors, and what those of its rotation hold."""
 
     metadata: Fields
     architecture: str
     tensors: Container[str]
-    rope_factors: Sequence[float] | None
+    rope_tensors: RopeTensors
 
     def key(self, name: str) -> str:
         """The full name of one of the architecture's keys."""
@@ -47,6 +37,11 @@ class GgufModel:
     def number(self, name: str, default: float) -> float:
         """The number over 0 that the architecture's key `name` has."""
         return self.metadata.positive(self.key(name), default)
+
+    @property
+    def rope(self) -> GgufRope:
+        """Its rotary settings."""
+        return GgufRope(self.metadata, self.architecture, self.rope_tensors)
 
     def unsupported(self, feature: str) -> ModelUnsupportedError:
         """The error for a model that asks for `feature`."""
@@ -62,26 +57,29 @@ def check_gguf(gguf: GgufModel, *, experts: bool = False) -> None:
         raise gguf.unsupported("a mixture of experts")
     if not gguf.metadata.flag(gguf.key("attention.causal"), True):
         raise gguf.unsupported("attention that is not causal (attention.causal)")
-    if gguf.metadata.number(gguf.key("rope.scaling.attn_factor"), 1.0) != 1.0:
-        raise gguf.unsupported("rotated numbers of another size (rope.scaling.attn_factor)")
     if gguf.metadata.flag("tokenizer.ggml.add_eos_token", False):
         raise gguf.unsupported("an end-of-sequence token after every prompt (tokenizer.ggml.add_eos_token)")
 
 
-def attention_from_gguf(gguf: GgufModel, *, qkv_bias: bool = False, window_tokens: int = 0) -> AttentionSpec:
-    """Attention with heads of one size, all of whose numbers are rotated."""
+def attention_from_gguf(
+    gguf: GgufModel,
+    *,
+    qkv_bias: bool = False,
+    window_tokens: int = 0,
+    may_be_partial: bool = False,
+    interleaved: bool = False,
+) -> AttentionSpec:
+    """Attention with heads of one size; `may_be_partial` and `interleaved` are as `GgufRope.rope` has them."""
     heads = gguf.integer("attention.head_count")
     head_dim = gguf.integer("attention.key_length", gguf.integer("embedding_length") // max(heads, 1))
     if gguf.integer("attention.value_length", head_dim) != head_dim:
         raise gguf.unsupported("values and keys of unlike length")
-    if gguf.integer("rope.dimension_count", head_dim) != head_dim:
-        raise gguf.unsupported("rotary embedding of a part of each head")
     return AttentionSpec(
         heads=heads,
         kv_heads=gguf.integer("attention.head_count_kv", heads),
         head_dim=head_dim,
         value_dim=head_dim,
-        rope=_rope(gguf, head_dim),
+        rope=gguf.rope.rope(head_dim, may_be_partial=may_be_partial, interleaved=interleaved),
         qkv_bias=qkv_bias,
         window_tokens=window_tokens,
     )
@@ -147,24 +145,3 @@ def refuse_window(gguf: GgufModel) -> None:
     """Where GGUF does not say in which layers the window is."""
     if window_from_gguf(gguf):
         raise gguf.unsupported("a sliding window without saying in which layers")
-
-
-def _rope(gguf: GgufModel, head_dim: int) -> RopeSpec:
-    """Scaling is linear unless said otherwise, with a factor of 1; where it is "none" a factor is not looked at."""
-    theta = gguf.metadata.between(gguf.key("rope.freq_base"), SMALLEST_ROTARY, LARGEST_ROTARY, 10000.0)
-    kind = gguf.metadata.text(gguf.key("rope.scaling.type"), "linear")
-    factor = _factor(gguf) if kind == "linear" else 1.0
-    if kind not in ("none", "linear") or (factor != 1.0 and gguf.rope_factors is not None):
-        raise gguf.unsupported(f"rope scaling {kind!r} (it knows linear and that of Llama 3)")
-    if gguf.rope_factors is not None:
-        return llama3_from_factors(theta, head_dim, gguf.rope_factors)
-    return RopeSpec(theta=theta) if factor == 1.0 else RopeSpec(theta=theta, scaling="linear", factor=factor)
-
-
-def _factor(gguf: GgufModel) -> float:
-    """In either of two keys; 0 is as good as none."""
-    names = [gguf.key(name) for name in ("rope.scaling.factor", "rope.scale_linear")]
-    key = names[0] if gguf.metadata.has(names[0]) else names[1]
-    if gguf.metadata.number(key, 0.0) == 0.0:
-        return 1.0
-    return gguf.metadata.between(key, SMALLEST_ROTARY, LARGEST_ROTARY)

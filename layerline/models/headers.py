@@ -15,6 +15,7 @@ from layerline.models.config_fields import ConfigFields
 from layerline.models.fields import REMEDY, Fields
 from layerline.models.gguf_fields import GgufModel
 from layerline.models.gguf_parts import read_whole_gguf
+from layerline.models.gguf_rope import RopeTensors
 from layerline.models.gguf_tokenizer import tokenizer_from_gguf
 from layerline.models.json_file import read_json
 from layerline.models.known_families import family_of_config, family_of_gguf
@@ -29,7 +30,11 @@ from layerline.models.tied_output import with_stored_output
 from layerline.models.tokenizer_json import tokenizer_from_folder
 from layerline.models.unreadable import open_model_file, unreadable
 
-ROPE_FACTORS = "rope_freqs.weight"
+ROPE_FACTORS = {
+    "factors": "rope_freqs.weight",
+    "short_factors": "rope_factors_short.weight",
+    "long_factors": "rope_factors_long.weight",
+}
 MAX_ROPE_FACTORS = 4096
 
 
@@ -68,7 +73,9 @@ def _gguf_headers(path: Path) -> Headers:
         metadata=metadata,
         architecture=architecture,
         tensors=frozenset(stored),
-        rope_factors=_rope_factors(files, stored[ROPE_FACTORS]) if ROPE_FACTORS in stored else None,
+        rope_tensors=RopeTensors(
+            **{field: _rope_factors(files, stored[name]) for field, name in ROPE_FACTORS.items() if name in stored}
+        ),
     )
     assert family.from_gguf is not None, "GGUF has the family by this name"
     with _sizes_of(metadata):

@@ -18,7 +18,11 @@ from layerline.models.tensor_rules import EXPERTS, Place, TensorRule, side_lengt
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 EMBEDDING, OUTPUT, PREFIX = "model.embed_tokens.weight", "lm_head.weight", "model."
-IGNORED = ("*.rotary_emb.inv_freq", "rope_freqs.weight")  # they hold what config or metadata imply
+IGNORED = (
+    "*.rotary_emb.inv_freq",
+    "rope_freqs.weight",
+    "rope_factors_*.weight",
+)  # they hold what config or metadata imply
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,17 +1,34 @@
-"""Recognising Llama 3's rotary scaling in a GGUF file, which holds its result and not its settings.
+"""What rotary settings are computed with, whichever container they are in.
 
-llama.cpp's converter writes, for each frequency, what it is divided by (rope_freqs.weight). All models that use
-this scaling share its settings but the factor, which is the largest divisor; so the settings can be told, and
-proved by computing the divisors from them again.
+llama.cpp's converter writes, for each frequency of Llama 3's scaling, what it is divided by (rope_freqs.weight) and not
+its settings. All models that use this scaling share its settings but the factor, which is the largest divisor; so the
+settings can be told, and proved by computing the divisors from them again.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 
 from layerline.errors import ModelUnsupportedError
 from layerline.models.spec import RopeSpec
+
+
+def rounded(number: float) -> float:
+    """The float32 nearest to `number`, which is what models compute with and GGUF files hold."""
+    (nearest,) = struct.unpack("<f", struct.pack("<f", number))
+    return float(nearest)
+
+
+def yarn_amplitude(factor: float, scale: float = 1.0, divided_by_scale: float = 0.0) -> float:
+    """What cosines and sines are multiplied by in a context of `factor` times the original one.
+
+    `scale` and `divided_by_scale` are what DeepSeek calls mscale and mscale_all_dim. Source: Peng et al., YaRN (2023);
+    DeepSeek-V2 model code.
+    """
+    growth = 0.1 * math.log(factor) if factor > 1 else 0.0
+    return (scale * growth + 1.0) / (divided_by_scale * growth + 1.0)
 
 
 def llama3_from_factors(theta: float, head_dim: int, factors: Sequence[float]) -> RopeSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from layerline.checks import require
@@ -27,27 +27,67 @@ Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
 the gate at most the limit, up within it on either side."""
 CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT = 1.702, 7.0
 Scoring = Literal["softmax", "softmax_of_chosen", "sigmoid"]
+Scaling = Literal["none", "linear", "llama3", "yarn", "longrope", "proportional"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RopeSpec:
-    """Rotary position embedding. `scaling` is "none", "linear" or "llama3"; the other fields belong to those.
+    """Rotary position embedding; `scaling` says how its frequencies differ from the plain ones.
 
-    Source: Su et al., RoFormer (2021); "llama3" as in the Llama 3.1 model code.
+    "none", "linear" and "llama3"; "yarn"; "longrope", which divides each pair's frequency by a number of its own;
+    "proportional", in which pairs are made of the whole head and those behind the first `rotated` numbers stand still.
+    Fields that a scaling does not name have no effect on it.
+
+    Source: Su et al., RoFormer (2021); Peng et al., YaRN (2023); Ding et al., LongRoPE (2024); "llama3" as in the Llama
+    3.1 model code.
     """
 
     theta: float
-    scaling: str = "none"
-    factor: float = 1.0
-    low_frequency_factor: float = 1.0
+    rotated: int = 0  # so many of a head's numbers are turned, the first ones; 0: all
+    interleaved: bool = False  # in files the two of a pair are neighbours; else they lie half of what is rotated apart
+    scaling: Scaling = "none"
+    factor: float = 1.0  # "linear", "llama3", "yarn", "proportional"
+    amplitude: float = 1.0  # what is turned is multiplied by it; of any scaling
+    original_context_tokens: int = 8192  # "llama3", "yarn", "longrope"
+    low_frequency_factor: float = 1.0  # "llama3"
     high_frequency_factor: float = 4.0
-    original_context_tokens: int = 8192
+    fast_turns: float = 32.0  # "yarn": pairs that turn so often in the original context keep their frequency
+    slow_turns: float = 1.0  # those that turn so often are slowed by `factor`
+    whole_bounds: bool = True  # the bounds between these are rounded to whole pairs
+    divisors: tuple[float, ...] = ()  # "longrope": of each pair
+    long_divisors: tuple[float, ...] = ()  # those where a context beyond the original one is served; empty: the same
 
     def __post_init__(self) -> None:
-        factors = (self.theta, self.factor, self.low_frequency_factor, self.high_frequency_factor)
-        require(all(SMALLEST_ROTARY <= factor <= LARGEST_ROTARY for factor in factors), "a rotary factor out of range")
+        factors = (self.theta, self.factor, self.amplitude, self.low_frequency_factor, self.high_frequency_factor)
+        all_factors = (*factors, self.fast_turns, self.slow_turns, *self.divisors, *self.long_divisors)
+        require(
+            all(SMALLEST_ROTARY <= factor <= LARGEST_ROTARY for factor in all_factors), "a rotary factor out of range"
+        )
         require(self.low_frequency_factor < self.high_frequency_factor, "rotary frequency factors in the wrong order")
+        require(self.slow_turns < self.fast_turns, "rotary turns in the wrong order")
         require(0 < self.original_context_tokens < MOST_SIDE, "original_context_tokens out of range")
+        require(0 <= self.rotated < MOST_SIDE and self.rotated % 2 == 0, "rotated is odd or out of range")
+        require(self.scaling in get_args(Scaling), "a rotary scaling that is not known")
+        require(self.scaling != "yarn" or self.theta > 1, "the rotary theta of yarn is not more than 1")
+        require(bool(self.divisors) == (self.scaling == "longrope"), "rotary divisors that do not go with the scaling")
+        require(len(self.long_divisors) in (0, len(self.divisors)), "rotary divisors of unlike number")
+
+    def turned_numbers(self, head_dim: int) -> int:
+        """How many of a head's numbers, from the first on, are in pairs."""
+        return head_dim if self.scaling == "proportional" else self.rotated or head_dim
+
+    def fits(self, head_dim: int) -> bool:
+        """Whether a head has the numbers that are to be turned, in pairs, and so many divisors."""
+        pairs = self.turned_numbers(head_dim) // 2
+        return head_dim % 2 == 0 and self.rotated <= head_dim and len(self.divisors) in (0, pairs)
+
+    def is_long(self, context_tokens: int) -> bool:
+        """Whether it is another one in a context of so many tokens than in the original one."""
+        return bool(self.long_divisors) and context_tokens > self.original_context_tokens
+
+    def lengthened(self) -> RopeSpec:
+        """The one in a context beyond the original one."""
+        return replace(self, divisors=self.long_divisors, long_divisors=()) if self.long_divisors else self
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +110,7 @@ class AttentionSpec:
         sizes = (self.heads, self.kv_heads, self.head_dim, self.value_dim)
         require(all(0 < size < MOST_SIDE for size in sizes), "a size of the attention is out of range")
         require(self.heads % self.kv_heads == 0, "heads is not a multiple of kv_heads")
-        require(self.rope is None or self.head_dim % 2 == 0, "head_dim is odd")
+        require(self.rope is None or self.rope.fits(self.head_dim), "a rotation that does not go with head_dim")
         require(self.window_tokens >= 0, "window_tokens out of range")
         require(self.scale is None or 0 < self.scale < math.inf, "the scale of scores is out of range")
         require(0 <= self.soft_cap < math.inf, "the soft cap of scores is out of range")
@@ -208,6 +248,8 @@ class ModelSpec:
         scales = (self.embedding_scale, self.logit_scale)
         require(all(0 < scale < math.inf for scale in scales), "a scale is out of range")
         require(0 <= self.logit_cap < math.inf, "the cap of logits is out of range")
+        lengths = {rope.original_context_tokens for rope in self._ropes if rope.long_divisors}
+        require(len(lengths) <= 1, "rotations with several original contexts")
 
     @classmethod
     def of(
@@ -251,6 +293,28 @@ class ModelSpec:
     def layer(self, index: int) -> LayerSpec:
         """The description of one layer."""
         return self.kinds[self.layer_kinds[index]]
+
+    def is_long(self, context_tokens: int) -> bool:
+        """Whether served with a context of so many tokens its rotations are those of `lengthened`.
+
+        That is said once for all sequences, as vLLM and llama.cpp do: a token must not depend on how far its sequence
+        has come.
+        """
+        return any(rope.is_long(context_tokens) for rope in self._ropes)
+
+    def lengthened(self) -> ModelSpec:
+        """The model as it is served with a context beyond the original one of its rotations."""
+
+        def kind_of(kind: LayerSpec) -> LayerSpec:
+            rope = kind.attention.rope
+            return replace(kind, attention=replace(kind.attention, rope=rope.lengthened())) if rope else kind
+
+        return replace(self, kinds=tuple(map(kind_of, self.kinds)))
+
+    @property
+    def _ropes(self) -> list[RopeSpec]:
+        ropes = [kind.attention.rope for kind in self.kinds]
+        return [rope for rope in ropes if rope is not None]
 
     @property
     def reach_tokens(self) -> int:

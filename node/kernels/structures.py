@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 6  # of all that is said here; the library must have the same
+VERSION = 7  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -199,9 +199,9 @@ class Step(ctypes.Structure):
 
 
 class Rotation(ctypes.Structure):
-    """The frequencies of a rotation's pairs."""
+    """The frequencies of a rotation's pairs, and what is turned is multiplied by."""
 
-    _fields_ = (("frequencies", c_void_p), ("pairs", c_int64))
+    _fields_ = (("frequencies", c_void_p), ("pairs", c_int32), ("amplitude", c_float))
 
 
 class Work(ctypes.Structure):

@@ -148,10 +148,13 @@ class _Buffers:
             )
             for floats in (False, True)
         ]
-        self._frequencies = weights.frequencies
+        self._rotations = weights.rotations
         prepared, prepared_floats = (memory.ctypes.data for memory in self._prepared)
         buffers = [Rows(data=self._made[name].ctypes.data, stride=self._made[name].shape[1]) for name in Buffer]
-        rotations = [Rotation(frequencies=own.ctypes.data, pairs=len(own)) for own in weights.frequencies]
+        rotations = [
+            Rotation(frequencies=own.frequencies_P.ctypes.data, pairs=len(own.frequencies_P), amplitude=own.amplitude)
+            for own in weights.rotations
+        ]
         self.work = Work(
             buffers=(Rows * len(buffers))(*buffers),
             layers=pages.states,

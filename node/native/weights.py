@@ -27,12 +27,20 @@ from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 MOST_LOADING_THREADS = 16  # more only wait for the disk
 
 
+@dataclass(frozen=True, slots=True)
+class NativeRotation:
+    """A rotation: radians per position of each pair, and what cosines and sines are multiplied by."""
+
+    frequencies_P: NDArray[np.float32]
+    amplitude: float
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NativeWeights:
     """Of some layers, and of the model's ends as far as they belong to them; one matrix if the two are tied."""
 
     layers: tuple[NativeLayer, ...]
-    frequencies: tuple[NDArray[np.float32], ...]  # of each rotation, of every pair
+    rotations: tuple[NativeRotation, ...]
     embedding: NativeMatrix | None
     output: NativeMatrix | None
     final_norm_C: NDArray[np.float32] | None
@@ -83,7 +91,9 @@ class _Loading:
         own_output = embedding if tied else output
         return NativeWeights(
             layers=layers,
-            frequencies=tuple(frequencies(rope, head_dim) for rope, head_dim in self._rotations),
+            rotations=tuple(
+                NativeRotation(frequencies(rope, head_dim), rope.amplitude) for rope, head_dim in self._rotations
+            ),
             embedding=embedding.result() if embedding else None,
             output=own_output.result() if own_output else None,
             final_norm_C=load_vector(self._source, ends.final_norm) if has_last else None,

@@ -40,7 +40,7 @@ class LayerSlices:
         """Those of one layer, of which a rank has `part`."""
         whole, sides, prefix = model.layer(layer), Sides.of(model, part, layer), f"layers.{layer}."
         spec, is_first = whole.attention, part.vocabulary.start == 0
-        order = pair_order(spec.head_dim) if spec.rope else ()
+        order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
         rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
 
         def matrix(name: str, rows: Side, columns: Side) -> TensorSlice:

@@ -38,7 +38,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         config,
         kv_heads=config.nullable_integer("num_key_value_heads", missing=8, null=heads),
         head_dim=config.nullable_integer("head_dim", missing=even, null=even),
-        rope=rope_from_config(config, context_tokens, default_theta=1e6),
+        rope=rope_from_config(config, context_tokens, theta=1e6),
     )
     window_tokens = window_from_config(config, context_tokens) if config.has("sliding_window") else 0
     feed_forward = replace(

@@ -1,4 +1,4 @@
-"""Phi-3 with plain rotation: Llama that stores queries, keys and values in one matrix, and gate and up in another."""
+"""Phi-3 and Phi-4: Llama that stores queries, keys and values in one matrix, and gate and up in another."""
 
 from dataclasses import replace
 
@@ -31,13 +31,14 @@ NAME = "phi3"
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
     context_tokens, heads = config.integer("max_position_embeddings", 4096), config.integer("num_attention_heads")
-    rope = rope_from_config(config, context_tokens)
-    if rope.scaling != "none":
+    head_dim = config.integer("head_dim", even_head_dim(config))
+    rope = rope_from_config(config, context_tokens, head_dim=head_dim, original_tokens=4096)
+    if rope.scaling not in ("none", "longrope"):
         raise unsupported(config, f"rope scaling {rope.scaling!r} of a {NAME} model")
     attention = attention_from_config(
         config,
         kv_heads=config.nullable_integer("num_key_value_heads", missing=heads, null=heads),
-        head_dim=config.integer("head_dim", even_head_dim(config)),
+        head_dim=head_dim,
         rope=rope,
     )
     window_tokens = window_from_config(config, context_tokens) if config.has("sliding_window") else 0
@@ -49,7 +50,8 @@ def from_config(config: ConfigFields) -> ModelSpec:
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf)
-    return plain_model_from_gguf(gguf, NAME, attention_from_gguf(gguf, window_tokens=window_from_gguf(gguf)))
+    attention = attention_from_gguf(gguf, window_tokens=window_from_gguf(gguf), may_be_partial=True)
+    return plain_model_from_gguf(gguf, NAME, attention)
 
 
 def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:

@@ -39,7 +39,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         config,
         kv_heads=config.nullable_integer("num_key_value_heads", missing=4, null=heads),
         head_dim=config.nullable_integer("head_dim", missing=even, null=even),
-        rope=rope_from_config(config, context_tokens, 2000000.0),
+        rope=rope_from_config(config, context_tokens, theta=2000000.0),
         qkv_bias=config.flag("attention_bias", False),
     )
     attention = replace(attention, output_bias=attention.qkv_bias)

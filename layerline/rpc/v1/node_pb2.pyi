@@ -326,6 +326,7 @@ class StageSpec(_message.Message):
     PROPORTIONS_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
+    LONG_CONTEXT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     digest: _builtins.str
     first_layer: _builtins.int
@@ -342,6 +343,8 @@ class StageSpec(_message.Message):
     """"stored", "bfloat16", "float32", "int8", "int4"; empty: as dtype"""
     precision: _builtins.str
     """of the kernels: "fast", "standard", "full"; empty: computed by torch"""
+    long_context: _builtins.bool
+    """of models that rotate otherwise beyond their original context: whether the one served is longer"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -364,10 +367,11 @@ class StageSpec(_message.Message):
         proportions: _abc.Iterable[_builtins.int] | None = ...,
         weights: _builtins.str = ...,
         precision: _builtins.str = ...,
+        long_context: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "precision", b"precision", "proportions", b"proportions", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "long_context", b"long_context", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "precision", b"precision", "proportions", b"proportions", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,7 +21,7 @@ enum OperationKind {
     NORM,      // in -> out, by `weight` [size], epsilon `number`; of what is left without the mean if `flag`
     HEAD_NORM, // in place on `out`: `count` heads of `size` numbers from head `index` on, each by `weight` [size]
     PRODUCT,   // in -> out, by `matrix`; added to what is there if `flag`
-    TURN,      // in place on `out`: `count` heads of `size` numbers, by rotation number `index`
+    TURN,      // in place on `out`: of `count` heads of `size` numbers the pairs that rotation number `index` has
     ATTEND,    // keeps keys and values of `in` (queries, keys, values side by side) and reads, -> out; layer number `index`
     GATE,      // in (gate, then up, `size` each) -> out; by activation number `index`
     ADD,       // out += in or, if `flag`, out = in; `size` numbers of each row
@@ -87,10 +87,11 @@ struct Layer {
     AttentionForm form;
 };
 
-// The frequencies of a rotation's pairs.
+// The frequencies of a rotation's pairs, the first numbers of a head; what is turned is multiplied by `amplitude`.
 struct Rotation {
     const float* frequencies;
-    int64_t pairs;
+    int32_t pairs;
+    float amplitude;
 };
 
 // What a program works with: buffers, the layers' pages, rotations, places for prepared and for rounded rows.

@@ -17,17 +17,17 @@ void Places::take(const Work& work, const Step& step) {
         for (int32_t i = 0; i < span->rows; i++) positions_.push_back(span->start + i);
     }
     turns_.resize(work.rotation_count);
-    for (int32_t i = 0; i < work.rotation_count; i++) turns_[i].resize(2 * work.rotations[i].pairs * step.rows);
+    for (int32_t i = 0; i < work.rotation_count; i++) turns_[i].resize(2 * step.rows * work.rotations[i].pairs);
 }
 
 void Places::turn_row(const Work& work, int64_t row) {
     for (int32_t i = 0; i < work.rotation_count; i++) {
         const Rotation& rotation = work.rotations[i];
-        float* out = turns_[i].data() + 2 * rotation.pairs * row;
-        for (int64_t pair = 0; pair < rotation.pairs; pair++) {
+        float* out = turns_[i].data() + 2 * row * rotation.pairs;
+        for (int32_t pair = 0; pair < rotation.pairs; pair++) {
             const double angle = static_cast<float>(positions_[row]) * rotation.frequencies[pair];
-            out[2 * pair] = static_cast<float>(std::cos(angle));
-            out[2 * pair + 1] = static_cast<float>(std::sin(angle));
+            out[2 * pair] = static_cast<float>(std::cos(angle)) * rotation.amplitude;
+            out[2 * pair + 1] = static_cast<float>(std::sin(angle)) * rotation.amplitude;
         }
     }
 }

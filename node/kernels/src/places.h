@@ -11,7 +11,7 @@ class Places {
     // Takes the pages and positions of a step's spans; the turns of its rows are still to be made, one row after the other.
     void take(const Work& work, const Step& step);
     // Cosine and sine of every pair of a row, of every rotation. Computed in double and rounded, so that no other library or
-    // processor gives other bits; the angle itself is a product of floats, as models were trained with.
+    // processor gives other bits; the angle itself is a product of floats, as models were trained with, and so is the amplitude.
     void turn_row(const Work& work, int64_t row);
 
     // Of a span's positions, from its first_position on.

@@ -82,9 +82,10 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 break;
             case TURN:
                 each_row(rows, [&](int64_t row) {
-                    const float* turns = places_.turns(own->index, row, own->size);
+                    const int64_t numbers = 2 * work.rotations[own->index].pairs;
+                    const float* turns = places_.turns(own->index, row, numbers);
                     for (int head = 0; head < own->count; head++) {
-                        kernels_.turn(row_of(out, row).data + head * own->size, turns, own->size);
+                        kernels_.turn(row_of(out, row).data + head * own->size, turns, numbers);
                     }
                 });
                 break;

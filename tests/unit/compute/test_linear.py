@@ -17,7 +17,6 @@ from node.model.linear.forms import (
     shared_linear,
 )
 from node.model.norm import Norm
-from node.slices.rope_frequencies import pair_order
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -62,7 +61,3 @@ def test_the_norm_is_that_of_torch(dtype: torch.dtype) -> None:
     x_TC[1] *= 1e-6
     expected = functional.rms_norm(x_TC.double(), (48,), weight_C.double(), 1e-5).to(dtype)
     torch.testing.assert_close(Norm(weight_C, 1e-5)(x_TC), expected)
-
-
-def test_pairs_are_next_to_each_other_in_a_head() -> None:
-    assert pair_order(6) == (0, 3, 1, 4, 2, 5)

@@ -16,6 +16,7 @@ from layerline.models.model_parts import model_parts
 from node.kernels import library as library_module
 from node.kernels.engine import Engine
 from node.kernels.library import KernelsMissingError, Library, chosen_instruction_set, kernels_here, library
+from node.kernels.structures import VERSION
 from node.native.computation import load_computation
 from node.ranks.group import Alone
 from tests.fakes.model_files import TinyModel
@@ -53,7 +54,10 @@ def test_a_file_that_is_no_library_is_told(tmp_path: Path, content: bytes) -> No
     [
         ("int unrelated() { return 1; }", "cannot be loaded"),
         ("int layerline_version() { return 999; }", "of another version"),
-        ("int layerline_version() { return 6; } char *layerline_instruction_set() { return 0; }", "other processors"),
+        (
+            f"int layerline_version() {{ return {VERSION}; }} char *layerline_instruction_set() {{ return 0; }}",
+            "other processors",
+        ),
     ],
 )
 def test_a_library_of_another_kind_is_told(tmp_path: Path, source: str, words: str) -> None:

@@ -58,15 +58,17 @@ def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
 def test_a_file_that_shrinks_between_its_header_and_its_rotary_divisors_is_corrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    name = ROPE_FACTORS["factors"]
+
     def read_and_shrink(path: Path) -> GgufFile:
         gguf = read_gguf(path)
-        (factors,) = (tensor for tensor in gguf.tensors if tensor.name == ROPE_FACTORS)
+        (factors,) = (tensor for tensor in gguf.tensors if tensor.name == name)
         os.truncate(path, factors.offset + 4)
         return gguf
 
     monkeypatch.setattr("layerline.models.headers.read_whole_gguf", read_and_shrink)
-    path = write_gguf(tmp_path / "m.gguf", TinyModel(), tensors={ROPE_FACTORS: np.ones(8, np.float32)})
-    with pytest.raises(ModelCorruptError, match=rf"Tensor {ROPE_FACTORS} of m\.gguf .* the file shrank"):
+    path = write_gguf(tmp_path / "m.gguf", TinyModel(), tensors={name: np.ones(8, np.float32)})
+    with pytest.raises(ModelCorruptError, match=rf"Tensor {name} of m\.gguf .* the file shrank"):
         read_headers(path)
 
 

@@ -12,12 +12,29 @@ from coordinator.planning.planner import make_plan
 from layerline.errors import PlanInvalidError
 from layerline.facts import LoadedStage, NodeFacts
 from layerline.layers_option import parse_layers
+from layerline.models.spec import LayerSpec, ModelSpec, RopeSpec
 from layerline.plan import Plan
 from layerline.plan_request import PlanRequest
 from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node, problem
 
 SPEC = model_spec()
+ORIGINAL_TOKENS = 1024
 IDLE = (node("a", mib=400), node("b", mib=400))
+
+
+def rotated_otherwise_when_long() -> ModelSpec:
+    """A model that turns its pairs otherwise in a context of more than ORIGINAL_TOKENS."""
+    rope = RopeSpec(
+        theta=1e4,
+        scaling="longrope",
+        original_context_tokens=ORIGINAL_TOKENS,
+        divisors=(1.0,) * 32,
+        long_divisors=(2.0,) * 32,
+    )
+    (kind,) = SPEC.kinds
+    return replace(
+        SPEC, kinds=(LayerSpec(attention=replace(kind.attention, rope=rope), feed_forward=kind.feed_forward),)
+    )
 
 
 def with_loaded(nodes: tuple[NodeFacts, ...], plan: Plan) -> tuple[NodeFacts, ...]:
@@ -29,12 +46,14 @@ def with_loaded(nodes: tuple[NodeFacts, ...], plan: Plan) -> tuple[NodeFacts, ..
     return tuple(replace(each, loaded=loaded.get(each.node_id, ())) for each in nodes)
 
 
-def made(nodes: tuple[NodeFacts, ...] = IDLE, **request: Any) -> Plan:
-    return make_plan(problem(SPEC, PlanRequest(model="m", **request), nodes))
+def made(nodes: tuple[NodeFacts, ...] = IDLE, spec: ModelSpec = SPEC, **request: Any) -> Plan:
+    return make_plan(problem(spec, PlanRequest(model="m", **request), nodes))
 
 
-def adopted(nodes: tuple[NodeFacts, ...], digest: str = "digest", **request: Any) -> Plan | None:
-    return adopt(problem(SPEC, PlanRequest(model="m", **request), nodes, digest=digest))
+def adopted(
+    nodes: tuple[NodeFacts, ...], digest: str = "digest", spec: ModelSpec = SPEC, **request: Any
+) -> Plan | None:
+    return adopt(problem(spec, PlanRequest(model="m", **request), nodes, digest=digest))
 
 
 def test_a_loaded_plan_is_adopted_exactly() -> None:
@@ -172,3 +191,25 @@ def test_of_stages_with_unlike_degrees_the_widest_is_what_was_asked_for() -> Non
 def test_a_stage_on_a_device_that_its_node_does_not_offer_any_more_is_not_adopted() -> None:
     (both,) = with_loaded(SPLIT, made(SPLIT, context_tokens=4096))
     assert adopted((replace(both, devices=GPUS[:1]),), context_tokens=4096) is None
+
+
+def test_a_stage_of_another_rotation_is_not_adopted() -> None:
+    spec = rotated_otherwise_when_long()
+    longer, short = (made(spec=spec, context_tokens=tokens) for tokens in (4 * ORIGINAL_TOKENS, ORIGINAL_TOKENS))
+    assert {stage.spec.long_context for stage in longer.stages} == {True}
+    assert {stage.spec.long_context for stage in short.stages} == {False}
+    nodes = with_loaded(IDLE, longer)
+    assert adopted(nodes, spec=spec, context_tokens=ORIGINAL_TOKENS) is None
+    for tokens in (ORIGINAL_TOKENS + 1, 4 * ORIGINAL_TOKENS):
+        assert adopted(nodes, spec=spec, context_tokens=tokens) is not None
+    nodes = with_loaded(IDLE, short)
+    assert adopted(nodes, spec=spec, context_tokens=ORIGINAL_TOKENS + 1) is None
+    assert adopted(nodes, spec=spec, context_tokens=ORIGINAL_TOKENS) is not None
+    assert not any(stage.spec.long_context for stage in made().stages)
+
+
+def test_of_a_context_to_be_chosen_one_of_the_loaded_rotation_is() -> None:
+    spec = rotated_otherwise_when_long()
+    again = adopted(with_loaded(IDLE, made(spec=spec, context_tokens=ORIGINAL_TOKENS)), spec=spec)
+    assert again is not None
+    assert again.context_tokens == ORIGINAL_TOKENS

@@ -44,6 +44,7 @@ SPECS = st.builds(
     kv_dtype=st.sampled_from(("", *KV_DTYPES)),
     proportions=st.sampled_from([(), (1, 1), (3, MAX_PROPORTION)]),
     weights=st.just(""),
+    long_context=st.booleans(),
 )
 PEERS = st.builds(Peer, name=NAMES, addresses=st.lists(NAMES, min_size=1, max_size=3).map(tuple))
 PLACES = st.builds(
