@@ -33,7 +33,7 @@ class WeightTimes:
 
     def time_s(self, weights: WeightSize) -> float:
         """What so many weights cost."""
-        return weights.held_bytes * self.byte_s + weights.numbers * self.number_s
+        return weights.read_bytes * self.byte_s + weights.numbers * self.number_s
 
     def unpacking(self) -> WeightTimes:
         """The same where each number is unpacked in memory before it is multiplied."""

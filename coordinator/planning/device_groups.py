@@ -71,7 +71,9 @@ def _mean_weights(problem: Problem, way: Way) -> WeightSize:
     """All layers' weights, by which devices are compared: how many numbers there are to a byte."""
     layers = problem.footprint_of(way).sizes.layers
     return WeightSize(
-        numbers=sum(layer.numbers for layer in layers), held_bytes=sum(layer.held_bytes for layer in layers)
+        numbers=sum(layer.numbers for layer in layers),
+        read_bytes=sum(layer.read_bytes for layer in layers),
+        held_bytes=sum(layer.held_bytes for layer in layers),
     )
 
 

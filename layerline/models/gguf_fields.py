@@ -48,12 +48,12 @@ class GgufModel:
         return ModelUnsupportedError(f"{self.metadata.where} asks for {feature}, which layerline cannot do.")
 
 
-def check_gguf(gguf: GgufModel) -> None:
-    """Refuses what no family here has."""
+def check_gguf(gguf: GgufModel, *, experts: bool = False) -> None:
+    """Refuses what no family here has, and what this one has not: `experts`."""
     for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
         if isinstance(gguf.metadata.raw(gguf.key(key)), list):
             raise gguf.unsupported(f"{key} that differs from layer to layer")
-    if gguf.integer("expert_count", 0) > 0:
+    if not experts and gguf.integer("expert_count", 0) > 0:
         raise gguf.unsupported("a mixture of experts")
     if not gguf.metadata.flag(gguf.key("attention.causal"), True):
         raise gguf.unsupported("attention that is not causal (attention.causal)")

@@ -8,7 +8,7 @@ blocks by itself, since the `gguf` library takes long to import; a test compares
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from layerline.models.grouped import CELL_COLUMNS, GroupedForm, grouped_form
 
@@ -50,6 +50,10 @@ class WeightForm:
     dtype: str
     weights: str
     kernels: bool
+
+    def of_router(self) -> WeightForm:
+        """The same for what decides on experts, of which a rounded number may choose another."""
+        return replace(self, weights="stored")
 
     def storage(self, storage: str, columns: range, all_columns: int) -> str:
         """What these of all columns of a matrix are held in."""

@@ -7,14 +7,14 @@ that layerline does not know would change every answer.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.family import Family
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import REMEDY, tensor_corrupt
-from layerline.models.tensor_rules import TensorRule, side_lengths
+from layerline.models.tensor_rules import EXPERTS, Place, TensorRule, side_lengths
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 EMBEDDING, OUTPUT, PREFIX = "model.embed_tokens.weight", "lm_head.weight", "model."
@@ -27,7 +27,10 @@ IGNORED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Wanted:
-    """A tensor of the model, and the rows of the stored tensor called `stored_name` that it is."""
+    """A tensor of the model, and the rows of the stored tensor called `stored_name` that it is.
+
+    That one may be a stack of so many `experts`, of which it is in that of `expert`.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -35,6 +38,8 @@ class _Wanted:
     first_row: int
     rope_pairs: int
     added: float
+    experts: int
+    expert: int | None
 
     @property
     def end_row(self) -> int:
@@ -53,10 +58,14 @@ def lay_out(
     Stored ones `without_effect` need not be any of them. Raises ModelCorruptError for a missing tensor or a wrong
     shape, ModelUnsupportedError for one too many.
     """
-    wanted = [_wanted(spec, container, rule, layer) for rule, layer in _rules(family, spec)]
     tensors = by_canonical_names(stored) if container == "safetensors" else {tensor.name: tensor for tensor in stored}
     if spec.tied_output and OUTPUT in tensors:
         tensors.setdefault(EMBEDDING, tensors[OUTPUT])  # as transformers: whichever there is
+    lengths = [side_lengths(spec, kind) for kind in spec.kinds]
+    wanted = [
+        _wanted(spec, lengths[spec.layer_kinds[layer]], rule, _place(rule, layer, container, tensors), layer)
+        for rule, layer in _rules(family, spec)
+    ]
     rows: dict[str, int] = {}
     for tensor in wanted:
         rows[tensor.stored_name] = max(rows.get(tensor.stored_name, 0), tensor.end_row)
@@ -82,8 +91,15 @@ def _rules(family: Family, spec: ModelSpec) -> Iterator[tuple[TensorRule, int]]:
         yield from ((rule, layer) for rule in family.layer_tensors(spec.layer(layer)))
 
 
-def _wanted(spec: ModelSpec, container: str, rule: TensorRule, layer: int) -> _Wanted:
-    lengths, place = side_lengths(spec, spec.layer(layer)), rule.gguf if container == "gguf" else rule.safetensors
+def _place(rule: TensorRule, layer: int, container: str, tensors: Mapping[str, StoredTensor]) -> Place:
+    """Where the container has the tensor: of several places the first where there is one, or else the usual one."""
+    if container == "gguf":
+        return rule.gguf
+    there = (place for place in (rule.safetensors, *rule.otherwise) if place.name.format(n=layer) in tensors)
+    return next(there, rule.safetensors)
+
+
+def _wanted(spec: ModelSpec, lengths: Mapping[str, int], rule: TensorRule, place: Place, layer: int) -> _Wanted:
     return _Wanted(
         name=rule.name.format(n=layer),
         shape=tuple(lengths[side] for side in rule.sides),
@@ -91,6 +107,8 @@ def _wanted(spec: ModelSpec, container: str, rule: TensorRule, layer: int) -> _W
         first_row=sum(lengths[side] for side in place.after),
         rope_pairs=spec.layer(layer).attention.head_dim if place.rope_pairs else 0,
         added=place.added,
+        experts=lengths[EXPERTS],
+        expert=place.expert,
     )
 
 
@@ -99,9 +117,14 @@ def _entry(wanted: _Wanted, rows: int, container: str, tensors: Mapping[str, Sto
     if tensor is None:
         raise _missing(wanted, container)
     shape = (rows, *wanted.shape[1:])
-    if tensor.shape != shape:
-        reason = f"has the shape {list(tensor.shape)}, but the model's configuration says {list(shape)}"
+    stored_shape = shape if wanted.expert is None else (wanted.experts, *shape)
+    if stored_shape == (1, *tensor.shape):
+        tensor = replace(tensor, shape=stored_shape)  # llama.cpp's converter makes a vector of a matrix of one row
+    if tensor.shape != stored_shape:
+        reason = f"has the shape {list(tensor.shape)}, but the model's configuration says {list(stored_shape)}"
         raise tensor_corrupt(tensor.name, tensor.file, reason)
+    if wanted.expert is not None:
+        tensor = tensor.matrix(wanted.expert)
     part = RowRange(tensor=tensor, first_row=wanted.first_row, rows=wanted.shape[0])
     return TensorEntry(
         name=wanted.name, shape=wanted.shape, ranges=(part,), rope_pairs=wanted.rope_pairs, added=wanted.added

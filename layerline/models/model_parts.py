@@ -30,15 +30,19 @@ class LayerPart:
 
     heads: range
     kv_heads: range  # those that `heads` read; a neighbouring rank may have one of them too
-    intermediate: range
+    intermediate: range  # columns of the feed-forward, or of each expert
+    shared: range = range(0)  # of the shared expert
 
     def part_of(self, layer: LayerSpec) -> LayerSpec:
         """The part as a layer of its own."""
-        replace = dataclasses.replace
+        replace, feed_forward = dataclasses.replace, layer.feed_forward
+        experts = feed_forward.experts
+        if experts is not None:
+            experts = replace(experts, shared_intermediate=len(self.shared))
         return replace(
             layer,
             attention=replace(layer.attention, heads=len(self.heads), kv_heads=len(self.kv_heads)),
-            feed_forward=replace(layer.feed_forward, intermediate=len(self.intermediate)),
+            feed_forward=replace(feed_forward, intermediate=len(self.intermediate), experts=experts),
         )
 
 
@@ -61,6 +65,7 @@ class ColumnBlocks:
 
     attended: int = 1  # the columns are what heads have attended to
     feed_forward: int = 1
+    shared: int = 1
 
 
 def model_parts(
@@ -80,7 +85,8 @@ def model_parts(
         message = f"A {model.family} model norms the queries of all heads as one, so that devices cannot share them."
         raise PlanInvalidError(message, remedy="Let a stage have one device.")
     heads = min(kind.attention.heads for kind in model.kinds)
-    most = min(heads, model.vocabulary, *(kind.feed_forward.intermediate for kind in model.kinds))
+    widths = [width for kind in model.kinds for width in _widths(kind)]
+    most = min(heads, model.vocabulary, *widths)
     if count > most:
         message = f"A model with {heads} attention heads cannot be split over {count} devices."
         raise PlanInvalidError(message, remedy=f"Let a stage have at most {most} devices.")
@@ -94,23 +100,35 @@ def model_parts(
 
 def _layer_shares(layer: LayerSpec, weights: Sequence[int], blocks: ColumnBlocks) -> list[LayerPart]:
     attention = layer.attention
-    intermediate = layer.feed_forward.intermediate
-    units = (
-        unit
-        for unit in (blocks.feed_forward, COLUMNS)
-        if intermediate % unit == 0 and intermediate // unit >= len(weights)
-    )
-    unit = max(units, default=1)
+    columns = _column_ranges(layer.feed_forward.intermediate, blocks.feed_forward, weights)
+    shared = [range(0)] * len(weights)
+    if layer.feed_forward.experts is not None and layer.feed_forward.experts.shared_intermediate:
+        shared = _column_ranges(layer.feed_forward.experts.shared_intermediate, blocks.shared, weights)
     heads_of_a_block = blocks.attended // math.gcd(blocks.attended, attention.value_dim)
     heads = _head_ranges(attention.heads, attention.kv_heads, weights, heads_of_a_block)
     return [
         LayerPart(
             heads=rank_heads,
             kv_heads=_read_by(rank_heads, attention.heads // attention.kv_heads),
-            intermediate=range(unit * rank_columns.start, unit * rank_columns.stop),
+            intermediate=own,
+            shared=own_shared,
         )
-        for rank_heads, rank_columns in zip(heads, _proportional(intermediate // unit, weights), strict=True)
+        for rank_heads, own, own_shared in zip(heads, columns, shared, strict=True)
     ]
+
+
+def _widths(layer: LayerSpec) -> Iterator[int]:
+    """Those of the feed-forwards of a layer."""
+    yield layer.feed_forward.intermediate
+    if layer.feed_forward.experts is not None and layer.feed_forward.experts.shared_intermediate:
+        yield layer.feed_forward.experts.shared_intermediate
+
+
+def _column_ranges(intermediate: int, block: int, weights: Sequence[int]) -> list[range]:
+    """So many columns cut in proportion to `weights`, between blocks if that can be."""
+    units = (unit for unit in (block, COLUMNS) if intermediate % unit == 0 and intermediate // unit >= len(weights))
+    unit = max(units, default=1)
+    return [range(unit * own.start, unit * own.stop) for own in _proportional(intermediate // unit, weights)]
 
 
 def unevenness(model: ModelSpec, parts: Sequence[ModelPart], weights: Sequence[int] = ()) -> str:

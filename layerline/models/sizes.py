@@ -15,8 +15,16 @@ from typing import Protocol
 from layerline.models.held import VECTOR_BYTES, WeightForm, divided_by
 from layerline.models.known_families import family_of_config
 from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, model_parts
-from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
-from layerline.models.tensor_rules import ATTENDED, ENDS, FEED_FORWARD, side_lengths
+from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.tensor_rules import (
+    ATTENDED,
+    ENDS,
+    FEED_FORWARD,
+    SHARED,
+    TensorRule,
+    is_router,
+    side_lengths,
+)
 from layerline.models.tensor_table import TensorEntry
 from layerline.plan import DTYPE_BYTES, StageSpec
 
@@ -35,6 +43,7 @@ class _Tensor:
     sides: tuple[str, ...]
     lengths: tuple[int, ...]
     storage: str
+    an_experts: bool = False
 
 
 _Tensors = tuple[_Tensor, ...]
@@ -53,20 +62,19 @@ class _Table:
         """What a card has of the tensors that such a model consists of."""
         spec, entries = card.spec, {entry.name: entry for entry in card.tensors}
         rules_of = family_of_config(spec.family).layer_tensors
-        rules = [tuple((rule.name, rule.sides) for rule in rules_of(kind)) for kind in spec.kinds]
+        rules = [tuple(rules_of(kind)) for kind in spec.kinds]
 
-        def tensor(name: str, sides: tuple[str, ...]) -> _Tensor:
-            entry = entries.get(name)
+        def tensor(rule: TensorRule, layer: int = 0) -> _Tensor:
+            entry = entries.get(rule.name.format(n=layer))
             if entry is None:
-                return _Tensor(sides, (0,) * len(sides), "F32")
-            return _Tensor(sides, entry.shape, entry.storage)
+                return _Tensor(rule.sides, (0,) * len(rule.sides), "F32", rule.an_experts)
+            return _Tensor(rule.sides, entry.shape, entry.storage, rule.an_experts)
 
         return cls(
             layers=tuple(
-                tuple(tensor(name.format(n=layer), sides) for name, sides in rules[kind])
-                for layer, kind in enumerate(spec.layer_kinds)
+                tuple(tensor(rule, layer) for rule in rules[kind]) for layer, kind in enumerate(spec.layer_kinds)
             ),
-            ends=tuple((rule.name, (tensor(rule.name, rule.sides),)) for rule in ENDS),
+            ends=tuple((rule.name, (tensor(rule),)) for rule in ENDS),
         )
 
 
@@ -84,13 +92,14 @@ class Described(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightSize:
-    """Some weights: how many numbers, each of which a token is multiplied with, and the bytes they are held in.
+    """Some weights: how many numbers a token is multiplied with, the bytes of these, and those of all that is held.
 
-    `converted` are the stored forms of matrices among them that should be held as stored, but cannot be, each with
-    what they are held in.
+    They are not the same where a token reads some experts of many. `converted` are the stored forms of matrices among
+    them that should be held as stored, but cannot be, each with what they are held in.
     """
 
     numbers: int
+    read_bytes: int
     held_bytes: int
     converted: frozenset[tuple[str, str]] = frozenset()
 
@@ -130,7 +139,9 @@ class ModelSizes:
 
         Raises PlanInvalidError if the model cannot be split so often.
         """
-        blocks = ColumnBlocks(attended=self._block(ATTENDED), feed_forward=self._block(FEED_FORWARD))
+        blocks = ColumnBlocks(
+            attended=self._block(ATTENDED), feed_forward=self._block(FEED_FORWARD), shared=self._block(SHARED)
+        )
         return model_parts(self.model, count, proportions, blocks)
 
     def _block(self, side: str) -> int:
@@ -151,7 +162,7 @@ class ModelSizes:
         """Whether torch has to unpack matrices before it multiplies them: some take less than in the dtype."""
         sizes = (*self.layers, self.embedding, self.output)
         plain_bytes = DTYPE_BYTES[self.form.dtype]
-        return not self.form.kernels and any(size.held_bytes < size.numbers * plain_bytes for size in sizes)
+        return not self.form.kernels and any(size.read_bytes < size.numbers * plain_bytes for size in sizes)
 
     def weights_bytes(self, layers: range) -> int:
         """Bytes of the weights of a stage: its layers, and embedding and output where it has those.
@@ -187,9 +198,15 @@ class ModelSizes:
         of them in float32. Where the vocabulary is split, these may have to be brought together, in parts and whole.
         """
         widest, form = max(map(_widest_numbers, self.part.kinds)), self.form
-        rows = max_rows * (3 * self.part.hidden + 2 * widest) * max(4, DTYPE_BYTES[form.dtype])
+        number_bytes = max(4, DTYPE_BYTES[form.dtype])
+        rows = rows_of_all = max_rows * (3 * self.part.hidden + 2 * widest) * number_bytes
+        prepared = max_rows * max(self.part.hidden, widest)
+        for kind in self.part.kinds:
+            pairs, widths = pair_rows(kind.feed_forward, max_rows), pair_widths(kind.feed_forward)
+            rows = max(rows, rows_of_all + pairs * (2 * self.part.hidden + 3 * max(widths)) * number_bytes)
+            prepared = max(prepared, pairs * max(self.part.hidden, *widths))
         if form.kernels:
-            rows += max_rows * max(self.part.hidden, widest) * PREPARED_BYTES
+            rows += prepared * PREPARED_BYTES
         elif self.unpacks:
             rows += TILE_NUMBERS * TILE_BYTES
         logits_bytes = min(LOGITS_ROWS, max_rows) * (VECTOR_BYTES if form.kernels else DTYPE_BYTES[form.dtype])
@@ -229,28 +246,39 @@ def _counted(
 
 
 def _starts(part: LayerPart, layer: LayerSpec) -> _Starts:
-    return {"feed_forward": part.intermediate.start, "attended": part.heads.start * layer.attention.value_dim}
+    return {
+        FEED_FORWARD: part.intermediate.start,
+        SHARED: part.shared.start,
+        ATTENDED: part.heads.start * layer.attention.value_dim,
+    }
 
 
 def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm, starts: _Starts) -> WeightSize:
     """What is held of some tensors: of each the part along its sides."""
     held = side_lengths(part, layer)
-    numbers, held_bytes, converted = 0, 0, set()
+    chosen, experts = layer.feed_forward.read_share
+    numbers, held_bytes, converted = {False: 0, True: 0}, {False: 0, True: 0}, set()  # by whether they are an expert's
     for tensor in tensors:
         sides = [
             range(starts.get(side, 0), starts.get(side, 0) + min(length, held[side]))
             for side, length in zip(tensor.sides, tensor.lengths, strict=False)
         ]
-        numbers += math.prod(map(len, sides))
+        numbers[tensor.an_experts] += math.prod(map(len, sides))
         if len(sides) == 1:
-            held_bytes += form.vector_bytes(len(sides[0]))
+            held_bytes[tensor.an_experts] += form.vector_bytes(len(sides[0]))
             continue
         rows, columns = sides
-        held_in = form.storage(tensor.storage, columns, tensor.lengths[1])
-        held_bytes += form.matrix_bytes(held_in, len(rows), len(columns))
+        own = form.of_router() if is_router(tensor.sides) else form
+        held_in = own.storage(tensor.storage, columns, tensor.lengths[1])
+        held_bytes[tensor.an_experts] += form.matrix_bytes(held_in, len(rows), len(columns))
         if form.converts(tensor.storage, held_in):
             converted.add((tensor.storage, held_in))
-    return WeightSize(numbers=numbers, held_bytes=held_bytes, converted=frozenset(converted))
+    return WeightSize(
+        numbers=numbers[False] - -numbers[True] * chosen // experts,
+        read_bytes=held_bytes[False] - -held_bytes[True] * chosen // experts,
+        held_bytes=sum(held_bytes.values()),
+        converted=frozenset(converted),
+    )
 
 
 def position_bytes(attention: AttentionSpec, kv_dtype: str) -> int:
@@ -268,6 +296,18 @@ def _widest_numbers(layer: LayerSpec) -> int:
     attention = layer.attention
     qkv_numbers = attention.query_numbers + attention.key_numbers + attention.value_numbers
     return max(2 * layer.feed_forward.intermediate, qkv_numbers)
+
+
+def pair_rows(feed_forward: FeedForwardSpec, rows: int) -> int:
+    """How many pairs of a row and an expert that it has so many rows make; none of a dense feed-forward."""
+    experts = feed_forward.experts
+    return 0 if experts is None else rows * (experts.chosen + (experts.shared_intermediate > 0))
+
+
+def pair_widths(feed_forward: FeedForwardSpec) -> tuple[int, int]:
+    """The width of an expert, and of the shared one."""
+    experts = feed_forward.experts
+    return feed_forward.intermediate, experts.shared_intermediate if experts else 0
 
 
 def int8_group(head_dim: int) -> int:

@@ -14,30 +14,43 @@ from layerline.models.spec import LayerSpec, ModelSpec
 # Sides of tensors, in the words of `side_lengths`.
 VOCABULARY, HIDDEN, FEED_FORWARD = "vocabulary", "hidden", "feed_forward"
 QUERIES, KEYS, VALUES, ATTENDED, HEAD = "queries", "keys", "values", "attended", "head"
+EXPERTS, SHARED, ONE = "experts", "shared", "one"  # how many there are; the width of the shared expert; a single row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a container has a tensor: in the stored one called `name`, below rows of the sides `after`."""
+    """Where a container has a tensor: in the stored one called `name`, below rows of the sides `after`.
+
+    If that is the stack of all experts' matrices, it is in the one of `expert`.
+    """
 
     name: str
     after: tuple[str, ...] = ()
     rope_pairs: bool = False  # the rows of a head are in GGUF-llama order, pair by pair
     added: float = 0.0  # to each number of a vector, before it is one of the model's
+    expert: int | None = None
+    recipe: str = ""  # of `layerline.models.quantised`, if what is stored is not rows as they are multiplied
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorRule:
-    """A tensor of the model; in names `{n}` stands for the layer of one that every layer has."""
+    """A tensor of the model; in names `{n}` stands for the layer of one that every layer has.
+
+    Folders may have it in another place instead, which is one of `otherwise`. Of those that are `an_experts` a row
+    reads what the experts have that it chooses.
+    """
 
     name: str
     sides: tuple[str, ...]
     safetensors: Place
     gguf: Place
+    otherwise: tuple[Place, ...] = ()
+    an_experts: bool = False
 
 
 def side_lengths(spec: ModelSpec, layer: LayerSpec) -> dict[str, int]:
     """How long each side is in a model of that spec and in one of its layers."""
+    experts = layer.feed_forward.experts
     return {
         VOCABULARY: spec.vocabulary,
         HIDDEN: spec.hidden,
@@ -47,7 +60,15 @@ def side_lengths(spec: ModelSpec, layer: LayerSpec) -> dict[str, int]:
         VALUES: layer.attention.value_numbers,
         ATTENDED: layer.attention.output_numbers,
         HEAD: layer.attention.head_dim,
+        EXPERTS: experts.count if experts else 0,
+        SHARED: experts.shared_intermediate if experts else 0,
+        ONE: 1,
     }
+
+
+def is_router(sides: Sequence[str]) -> bool:
+    """Whether the tensor of these sides is one of the few that decide on experts: they are held as they are stored."""
+    return sides[0] in (EXPERTS, ONE)
 
 
 def whole_rule(name: str, safetensors: str, gguf: str, *sides: str) -> TensorRule:
@@ -125,6 +146,8 @@ _MATRICES = (
     layer_rule("k", "self_attn.k_proj.weight", "attn_k.weight", KEYS, HIDDEN),
     layer_rule("v", "self_attn.v_proj.weight", "attn_v.weight", VALUES, HIDDEN),
     layer_rule("attention_output", "self_attn.o_proj.weight", "attn_output.weight", HIDDEN, ATTENDED),
+)
+_DENSE = (
     layer_rule("gate", "mlp.gate_proj.weight", "ffn_gate.weight", FEED_FORWARD, HIDDEN),
     layer_rule("up", "mlp.up_proj.weight", "ffn_up.weight", FEED_FORWARD, HIDDEN),
     layer_rule("down", "mlp.down_proj.weight", "ffn_down.weight", HIDDEN, FEED_FORWARD),
@@ -169,13 +192,14 @@ _QK_NORMS = {
 
 
 def decoder_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
-    """The tensors of such a layer by the names that most families have."""
-    attention, norms = layer.attention, _NORMS[layer.norms]
+    """The tensors of such a layer by the names that most families have; without those of experts."""
+    attention, norms, is_dense = layer.attention, _NORMS[layer.norms], layer.feed_forward.experts is None
     return (
         *(norms[:1] if layer.parallel else norms),
         *_MATRICES,
+        *(_DENSE if is_dense else ()),
         *(_QKV_BIASES if attention.qkv_bias else ()),
         *(_OUTPUT_BIAS if attention.output_bias else ()),
-        *(_FFN_BIASES if layer.feed_forward.bias else ()),
+        *(_FFN_BIASES if is_dense and layer.feed_forward.bias else ()),
         *_QK_NORMS[attention.qk_norm],
     )

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 from layerline.checks import require
 
@@ -38,6 +39,12 @@ class StoredBytes:
     def end(self) -> int:
         """The offset of the first byte after it."""
         return self.offset + self.nbytes
+
+    def item(self, number: int) -> Self:
+        """One of those that lie one after the other along the first side."""
+        nbytes = self.nbytes // self.shape[0]
+        offset = self.offset + number * nbytes
+        return replace(self, name=f"{self.name}[{number}]", shape=self.shape[1:], offset=offset, nbytes=nbytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +77,14 @@ class StoredTensor(StoredBytes):
         pieces = tuple(replace(piece, sha256=hashes[piece]) for piece in self.pieces)
         content = json.dumps([self.recipe, [[piece.role, piece.storage, piece.sha256] for piece in pieces]])
         return replace(self, pieces=pieces, sha256=hashlib.sha256(content.encode()).hexdigest())
+
+    def matrix(self, number: int) -> StoredTensor:
+        """One of several matrices or vectors that are stored as one, as if it were stored by itself."""
+        if not self.pieces:
+            return self.item(number)
+        pieces = tuple(piece.item(number) for piece in self.pieces)
+        nbytes = sum(piece.nbytes for piece in pieces)
+        return replace(self, name=f"{self.name}[{number}]", shape=self.shape[1:], nbytes=nbytes, pieces=pieces)
 
     @property
     def rows(self) -> int:

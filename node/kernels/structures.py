@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 5  # of all that is said here; the library must have the same
+VERSION = 7  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -46,6 +46,8 @@ class OperationKind(IntEnum):
     ROUND = 11
     SCALE = 12
     CAP = 13
+    ROUTE = 14
+    EXPERTS = 15
 
 
 class GateKind(IntEnum):
@@ -53,6 +55,15 @@ class GateKind(IntEnum):
 
     SILU = 0
     GELU_TANH = 1
+    CLAMPED_SWIGLU = 2
+
+
+class ScoringKind(IntEnum):
+    """How logits become scores of experts."""
+
+    SOFTMAX = 0
+    SOFTMAX_OF_CHOSEN = 1
+    SIGMOID = 2
 
 
 class Segment(ctypes.Structure):
@@ -76,6 +87,26 @@ class Matrix(ctypes.Structure):
         ("inputs", c_int64),
         ("segment_count", c_int32),
         ("padding", c_int32),
+    )
+
+
+class Experts(ctypes.Structure):
+    """The experts of a layer, the shared one the last if there is one, and how they are chosen."""
+
+    _fields_ = (
+        ("gate_up", POINTER(Matrix)),
+        ("down", POINTER(Matrix)),
+        ("choice_bias", c_void_p),
+        ("count", c_int32),
+        ("chosen", c_int32),
+        ("groups", c_int32),
+        ("chosen_groups", c_int32),
+        ("scoring", c_int32),
+        ("normalised", c_int32),
+        ("shared", c_int32),
+        ("shared_gate", c_int32),
+        ("activation", c_int32),
+        ("scale", c_float),
     )
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from layerline.models.spec import ModelSpec
 from node.model.attention.backend import StepAttention
 from node.model.embedding import Embedding
-from node.model.feed_forward import GatedFeedForward
+from node.model.feed_forward import FeedForward
 from node.model.linear.forms import Linear
 from node.model.norm import Norm
 from node.model.rope import Turns
@@ -54,7 +54,7 @@ class Layer:
     attention_branch: Branch
     attention: SelfAttention
     feed_forward_branch: Branch | None
-    feed_forward: GatedFeedForward
+    feed_forward: FeedForward
 
     def __call__(self, x_TC: Tensor, step: StepAttention, index: int, turns: Turns) -> None:
         """Passes the residual of a step's rows through, in place, as layer number `index` of the stage."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from node.model.decoder import Decoder, Layer
 from node.model.embedding import Embedding
+from node.model.feed_forward import FeedForward
 from node.model.linear.forms import Linear
 from node.ranks.group import RankGroup
 
@@ -33,6 +34,19 @@ class RowParallel:
         product_TC = self._linear(x_TI)
         self._group.all_reduce_(product_TC)
         return product_TC
+
+
+class SummedFeedForward:
+    """One of which each rank has some columns, or some of every expert: every rank gets the whole sum."""
+
+    def __init__(self, feed_forward: FeedForward, group: RankGroup) -> None:
+        self._feed_forward = feed_forward
+        self._group = group
+
+    def __call__(self, x_TC: Tensor) -> Tensor:
+        sum_TC = self._feed_forward(x_TC)
+        self._group.all_reduce_(sum_TC)
+        return sum_TC
 
 
 class SplitEmbedding:
@@ -66,9 +80,9 @@ def joined(decoder: Decoder, vocabulary: range, group: RankGroup) -> Decoder:
 
 
 def _joined_layer(layer: Layer, group: RankGroup) -> Layer:
-    attention, feed_forward = layer.attention, layer.feed_forward
+    attention = layer.attention
     return dataclasses.replace(
         layer,
         attention=dataclasses.replace(attention, output=RowParallel(attention.output, group)),
-        feed_forward=dataclasses.replace(feed_forward, down=RowParallel(feed_forward.down, group)),
+        feed_forward=SummedFeedForward(layer.feed_forward, group),
     )

@@ -129,7 +129,8 @@ def load_computation(
         device=device,
         rows=row_attention_on(device),
     )
-    capture = capture_on(device)
+    has_experts = any(kind.feed_forward.experts for kind in card.spec.kinds)
+    capture = None if has_experts else capture_on(device)  # which experts are launched is another each time
     if group.count > 1:
         decoder, capture = joined(decoder, part.vocabulary, group), None  # what ranks do together is not captured
     captured = None if capture is None else CapturedSteps(decoder, attention, capture)

@@ -11,7 +11,7 @@ import ctypes
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,19 @@ import torch
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
+from layerline.models.spec import AttentionSpec, FeedForwardSpec, ModelSpec, RopeSpec
 from node.model.attention.backend import LayerAttention
 from node.model.decoder import Branch, Decoder, Layer, Output
 from node.model.embedding import Embedding
-from node.model.feed_forward import GatedFeedForward
+from node.model.experts import ExpertsFeedForward, Router
+from node.model.feed_forward import FeedForward, GatedFeedForward
 from node.model.linear.forms import Linear
 from node.model.linear.load import HeldAs, load_embedding, load_linear, load_tensor, load_tied
 from node.model.norm import Norm
 from node.model.rope import Rope
 from node.model.self_attention import HeadsNorm, RowsNorm, SelfAttention
-from node.slices.layer_slices import EndSlices, LayerSlices, Slices
+from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
+from node.slices.layer_slices import EndSlices, LayerSlices
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 
 LOADING_THREADS = 2
@@ -110,11 +112,6 @@ class _StageLoader:
         slices = LayerSlices.of(self._model, self._held.part, number)
         layer = self._part.layer(number)
         spec = layer.attention
-        feed_forward = GatedFeedForward(
-            activation=layer.feed_forward.activation,
-            gate_up=self._linear(slices.gate_up, slices.gate_up_bias),
-            down=self._linear(slices.down, slices.down_bias),
-        )
         attention = SelfAttention(
             core=LayerAttention(spec=spec),
             rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
@@ -128,7 +125,30 @@ class _StageLoader:
             attention_branch=first,
             attention=attention,
             feed_forward_branch=None if layer.parallel else second,
-            feed_forward=feed_forward,
+            feed_forward=self._feed_forward(layer.feed_forward, slices.feed_forward),
+        )
+
+    def _feed_forward(self, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices) -> FeedForward:
+        if isinstance(slices, FeedForwardSlices):
+            return self._gated(spec, slices)
+        assert spec.experts is not None, "it has slices of experts"
+        experts = [self._gated(spec, own) for own in slices.experts]
+        as_stored = replace(self._held_as, weights="stored")
+        router = Router(
+            spec=spec.experts,
+            logits=load_linear(self._source, slices.router, as_stored, slices.router_bias),
+            choice_bias_N=load_tensor(self._source, slices.choice_bias, self._held_as) if slices.choice_bias else None,
+        )
+        count = spec.experts.count
+        return ExpertsFeedForward(
+            router=router, experts=experts[:count], shared=experts[count] if count < len(experts) else None
+        )
+
+    def _gated(self, spec: FeedForwardSpec, slices: FeedForwardSlices) -> GatedFeedForward:
+        return GatedFeedForward(
+            activation=spec.activation,
+            gate_up=self._linear(slices.gate_up, slices.gate_up_bias),
+            down=self._linear(slices.down, slices.down_bias),
         )
 
     def _branch(self, before: Slices, after: Slices, scale: float) -> Branch:

@@ -17,6 +17,7 @@ from layerline.models.sizes import LOGITS_ROWS
 from layerline.models.spec import ModelSpec
 from node.kernels.engine import Engine, aligned_bytes, aligned_rows
 from node.kernels.structures import Rotation, Rows, Work
+from node.native.feed_forward import NativeExperts, NativeFeedForward
 from node.native.kv_pages import KvPages
 from node.native.matrices import NativeMatrix
 from node.native.program import Buffer, Ends, NativeLayer, Program
@@ -114,6 +115,10 @@ class _Buffers:
         matrices = [matrix for layer in weights.layers for matrix in _matrices(layer)]
         outputs = max(max(matrix.outputs for matrix in matrices), 1)
         inputs = max(matrix.inputs for matrix in matrices)
+        experts = [layer.feed_forward for layer in weights.layers if isinstance(layer.feed_forward, NativeExperts)]
+        routed = max((each.router.outputs for each in experts), default=0)
+        pairs = max((rows * each.pairs_of_a_row for each in experts), default=0)
+        width = max((each.widest for each in experts), default=0)
         logits_rows = min(LOGITS_ROWS, rows)
         vocabulary = weights.output.outputs if weights.output is not None else 0
         self.residual_TC = aligned_rows(rows, part.hidden)
@@ -128,10 +133,19 @@ class _Buffers:
             Buffer.PART: self.part_TC,
             Buffer.PICKED: aligned_rows(logits_rows, part.hidden),
             Buffer.LOGITS: self.logits_NV,
+            Buffer.ROUTED: aligned_rows(rows, routed),
+            Buffer.PAIRS: aligned_rows(pairs, part.hidden),
+            Buffer.PAIRS_WIDE: aligned_rows(pairs, 2 * width),
+            Buffer.PAIRS_NARROW: aligned_rows(pairs, width),
         }
         columns = max(inputs, part.hidden)
         self._prepared = [
-            aligned_bytes(engine.prepared_bytes(rows, columns, digits=digits, floats=floats))
+            aligned_bytes(
+                max(
+                    engine.prepared_bytes(rows, columns, digits=digits, floats=floats),
+                    engine.prepared_bytes(pairs, max(width, part.hidden), digits=digits, floats=floats),
+                )
+            )
             for floats in (False, True)
         ]
         self._rotations = weights.rotations
@@ -155,4 +169,7 @@ class _Buffers:
 
 
 def _matrices(layer: NativeLayer) -> tuple[NativeMatrix, ...]:
-    return layer.qkv, layer.attention_output, layer.gate_up, layer.down
+    """Those that all rows of a step are multiplied with."""
+    made = layer.feed_forward
+    own = made.matrices if isinstance(made, NativeFeedForward) else (made.router,)
+    return layer.qkv, layer.attention_output, *own

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.spec import LayerSpec, ModelSpec
-from node.kernels.structures import GateKind, Operation, OperationKind
+from node.kernels.structures import Operation, OperationKind
+from node.native.feed_forward import NativeExperts, NativeFeedForward, gate_kind
 from node.native.matrices import NativeMatrix
-
-_GATES = {"silu": GateKind.SILU, "gelu_tanh": GateKind.GELU_TANH}
 
 
 class Buffer(IntEnum):
@@ -34,6 +33,10 @@ class Buffer(IntEnum):
     PART = 4  # this rank's part of a sum
     PICKED = 5  # the rows of the residual after which logits are wanted
     LOGITS = 6
+    ROUTED = 7  # logits of experts
+    PAIRS = 8  # of a row and an expert: what the expert gets, then what it gives
+    PAIRS_WIDE = 9  # its gate and up
+    PAIRS_NARROW = 10  # what its gate lets through
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,8 +52,7 @@ class NativeLayer:
     attention_output: NativeMatrix
     attention_after_norm_C: NDArray[np.float32] | None
     feed_forward_norm_C: NDArray[np.float32] | None
-    gate_up: NativeMatrix
-    down: NativeMatrix
+    feed_forward: NativeFeedForward | NativeExperts
     feed_forward_after_norm_C: NDArray[np.float32] | None
 
 
@@ -148,15 +150,31 @@ class _Building:
         yield from self._added(layer.attention_output, layer.attention_after_norm_C, spec.branch_scale)
         if not spec.parallel:
             source = yield from self._read(layer.feed_forward_norm_C)
-        yield _product(source, Buffer.WIDE, layer.gate_up)
+        after_C, made = layer.feed_forward_after_norm_C, layer.feed_forward
+        if isinstance(made, NativeExperts):
+            yield _product(source, Buffer.ROUTED, made.router)
+            yield Operation(kind=OperationKind.ROUTE, source=Buffer.ROUTED, weight=made.address)
+            yield from self._joined(self._experts(source, made), after_C, spec.branch_scale)
+            return
+        yield _product(source, Buffer.WIDE, made.gate_up)
         yield Operation(
             kind=OperationKind.GATE,
             source=Buffer.WIDE,
             target=Buffer.NARROW,
-            index=_GATES[spec.feed_forward.activation],
+            index=gate_kind(spec.feed_forward),
             size=spec.feed_forward.intermediate,
         )
-        yield from self._added(layer.down, layer.feed_forward_after_norm_C, spec.branch_scale)
+        yield from self._added(made.down, after_C, spec.branch_scale)
+
+    def _experts(self, source: Buffer, experts: NativeExperts) -> Operation:
+        """Those that have been chosen; where their sum goes is still to be said."""
+        return Operation(
+            kind=OperationKind.EXPERTS,
+            source=source,
+            index=Buffer.PAIRS,
+            size=self._spec.hidden,
+            weight=experts.address,
+        )
 
     def _read(self, weight_C: NDArray[np.float32] | None) -> Generator[Operation, None, Buffer]:
         """Norms the residual, if there is a weight; returns where the rows are."""
@@ -192,16 +210,23 @@ class _Building:
 
     def _added(self, matrix: NativeMatrix, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
         """The product of what is in Buffer.NARROW, normed if there is a weight, is added to the residual."""
+        yield from self._joined(_product(Buffer.NARROW, Buffer.PART, matrix), after_C, scale)
+
+    def _joined(self, making: Operation, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
+        """What an operation makes, normed if there is a weight, is added to the residual."""
         if not self._in_parts and after_C is None and scale == 1.0:
-            yield _product(Buffer.NARROW, Buffer.RESIDUAL, matrix, adds=True)
+            making.target, making.flag = Buffer.RESIDUAL, True
+            yield making
             return
-        yield _product(Buffer.NARROW, Buffer.PART, matrix)
+        making.target = Buffer.PART
+        yield making
         if self._in_parts:
             yield None
         if after_C is not None:
             yield self._norm(Buffer.PART, Buffer.PART, after_C)
-        yield from _scaled(Buffer.PART, matrix.outputs, scale)
-        yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, size=matrix.outputs)
+        hidden = self._spec.hidden
+        yield from _scaled(Buffer.PART, hidden, scale)
+        yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, size=hidden)
 
     def _norm(self, source: Buffer, target: Buffer, weight_C: NDArray[np.float32]) -> Operation:
         return Operation(
@@ -215,12 +240,11 @@ class _Building:
         )
 
 
-def _product(source: Buffer, target: Buffer, matrix: NativeMatrix, *, adds: bool = False) -> Operation:
+def _product(source: Buffer, target: Buffer, matrix: NativeMatrix) -> Operation:
     return Operation(
         kind=OperationKind.PRODUCT,
         source=source,
         target=target,
-        flag=adds,
         matrix=ctypes.pointer(matrix.structure),
     )
 

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.spec import ModelSpec
+from layerline.models.spec import FeedForwardSpec, ModelSpec
 from node.kernels.library import Library
+from node.native.feed_forward import NativeExperts, NativeFeedForward, load_experts
 from node.native.matrices import NativeMatrix, load_matrix, load_vector
 from node.native.program import NativeLayer
+from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.layer_slices import EndSlices, LayerSlices
 from node.slices.rope_frequencies import frequencies
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
@@ -110,10 +112,20 @@ class _Loading:
             attention_output=self._matrix(slices.attention_output, slices.attention_output_bias),
             attention_after_norm_C=self._vector(slices.attention_after_norm),
             feed_forward_norm_C=self._vector(slices.feed_forward_norm),
-            gate_up=self._matrix(slices.gate_up, slices.gate_up_bias),
-            down=self._matrix(slices.down, slices.down_bias),
+            feed_forward=self._feed_forward(spec.feed_forward, slices.feed_forward),
             feed_forward_after_norm_C=self._vector(slices.feed_forward_after_norm),
         )
+
+    def _feed_forward(
+        self, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices
+    ) -> NativeFeedForward | NativeExperts:
+        if isinstance(slices, FeedForwardSlices):
+            return NativeFeedForward.of(slices, self._matrix)
+        return load_experts(spec, slices, self._matrix, self._router, self._vector)
+
+    def _router(self, slices: Slices, bias: Slices) -> NativeMatrix:
+        """As it is stored, whatever other matrices are held in."""
+        return load_matrix(self._library, self._source, slices, "stored", bias)
 
     def _vector(self, slices: Sequence[TensorSlice]) -> NDArray[np.float32] | None:
         return load_vector(self._source, slices) if slices else None

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from layerline.models.model_parts import ModelPart
 from layerline.models.spec import ModelSpec
+from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices, feed_forward_slices
 from node.slices.rope_frequencies import pair_order
 from node.slices.sides import Side, Sides
 from node.slices.tensor_source import TensorSlice
-
-Slices = tuple[TensorSlice, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,17 +32,14 @@ class LayerSlices:
     attention_output_bias: Slices
     attention_after_norm: Slices
     feed_forward_norm: Slices
-    gate_up: Slices
-    gate_up_bias: Slices
-    down: Slices
-    down_bias: Slices
+    feed_forward: FeedForwardSlices | ExpertsSlices
     feed_forward_after_norm: Slices
 
     @classmethod
     def of(cls, model: ModelSpec, part: ModelPart, layer: int) -> LayerSlices:
         """Those of one layer, of which a rank has `part`."""
         whole, sides, prefix = model.layer(layer), Sides.of(model, part, layer), f"layers.{layer}."
-        spec, bias, is_first = whole.attention, whole.feed_forward.bias, part.vocabulary.start == 0
+        spec, is_first = whole.attention, part.vocabulary.start == 0
         order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
         rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
 
@@ -74,12 +70,7 @@ class LayerSlices:
             attention_output_bias=vector("attention_output_bias", sides.hidden, wanted=spec.output_bias and is_first),
             attention_after_norm=vector("attention_after_norm", sides.hidden, wanted=after),
             feed_forward_norm=vector("ffn_norm", sides.hidden, wanted=before and not whole.parallel),
-            gate_up=tuple(matrix(name, sides.feed_forward, sides.hidden) for name in ("gate", "up")),
-            gate_up_bias=tuple(
-                part for name in ("gate_bias", "up_bias") for part in vector(name, sides.feed_forward, wanted=bias)
-            ),
-            down=(matrix("down", sides.hidden, sides.feed_forward),),
-            down_bias=vector("down_bias", sides.hidden, wanted=bias and is_first),
+            feed_forward=feed_forward_slices(whole.feed_forward, sides, prefix, is_first=is_first),
             feed_forward_after_norm=vector("ffn_after_norm", sides.hidden, wanted=after),
         )
 

@@ -28,22 +28,32 @@ class Sides:
     values: Side
     attended: Side
     head: Side
+    experts: Side
+    shared: Side
+    one: Side
 
     @classmethod
     def of(cls, spec: ModelSpec, part: ModelPart, layer: int) -> Sides:
-        """Those of one layer of a model of which one rank has `part`; the hidden side is never split."""
+        """Those of one layer of a model of which one rank has `part`; hidden side and router are never split."""
         attention, feed_forward = spec.layer(layer).attention, spec.layer(layer).feed_forward
-        own = part.kinds[spec.layer_kinds[layer]]
+        own, experts = part.kinds[spec.layer_kinds[layer]], feed_forward.experts
         return cls(
             vocabulary=Side(length=spec.vocabulary, part=part.vocabulary),
-            hidden=Side(length=spec.hidden, part=range(spec.hidden)),
+            hidden=_whole(spec.hidden),
             feed_forward=Side(length=feed_forward.intermediate, part=own.intermediate),
             queries=_of_heads(attention.heads, own.heads, attention.head_dim),
             keys=_of_heads(attention.kv_heads, own.kv_heads, attention.head_dim),
             values=_of_heads(attention.kv_heads, own.kv_heads, attention.value_dim),
             attended=_of_heads(attention.heads, own.heads, attention.value_dim),
-            head=Side(length=attention.head_dim, part=range(attention.head_dim)),
+            head=_whole(attention.head_dim),
+            experts=_whole(experts.count if experts else 0),
+            shared=Side(length=experts.shared_intermediate if experts else 0, part=own.shared),
+            one=_whole(1),
         )
+
+
+def _whole(length: int) -> Side:
+    return Side(length=length, part=range(length))
 
 
 def _of_heads(heads: int, part: range, head_dim: int) -> Side:

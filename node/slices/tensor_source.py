@@ -49,6 +49,7 @@ class TensorSource:
 
     def __init__(self, card: ModelCard, reader: TensorReader, total_bytes: int, progress: Progress) -> None:
         self._card = card
+        self._entries = {entry.name: entry for entry in card.tensors}
         self._reader = reader
         self._total_bytes = total_bytes
         self._progress = progress
@@ -78,7 +79,7 @@ class TensorSource:
             self._progress(self._done_bytes, self._total_bytes)
 
     def _entry(self, wanted: TensorSlice) -> TensorEntry:
-        entry = self._card.tensor(wanted.name)
+        entry = self._entries.get(wanted.name)
         if entry is None:
             raise self._corrupt(f"has no tensor {wanted.name}")
         if entry.shape != wanted.whole_shape:

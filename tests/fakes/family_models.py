@@ -5,6 +5,7 @@ A family adds a row to FAMILIES. What distinguishes it is in its config; names i
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -63,12 +64,31 @@ def norms_from_zero(name: str, rows: Rows) -> Mapping[str, Rows]:
     return {name: rows + 1 if name.endswith("norm.weight") else rows}
 
 
+def gate_as_vector(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As llama.cpp's converter does it: sides of 1 are left out."""
+    return {name: rows.squeeze()}
+
+
 def pairs_interleaved(name: str, rows: Rows) -> Mapping[str, Rows]:
     """As llama.cpp's converter does it where it calls the rotation that of Llama."""
     for side, heads in (("q_proj", HEADS), ("k_proj", KV_HEADS)):
         if f".{side}." in name:
             return {name: interleave_pairs(rows, heads)}
     return {name: rows}
+
+
+_STACKED = re.compile(r"(.*experts)\.(\d+)\.(.*)")
+
+
+def experts_stacked(tensors: Mapping[str, Rows]) -> dict[str, Rows]:
+    """As llama.cpp's converter does it: the matrices of all experts in one."""
+    stacks: dict[str, list[Rows]] = {}
+    for name in sorted(tensors, key=lambda name: [int(part) if part.isdigit() else part for part in name.split(".")]):
+        found = _STACKED.fullmatch(name)
+        if found:
+            stacks.setdefault(f"{found[1]}.{found[3]}", []).append(tensors[name])
+    rest = {name: rows for name, rows in tensors.items() if not _STACKED.fullmatch(name)}
+    return {**rest, **{name: np.stack(rows) for name, rows in stacks.items()}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +149,7 @@ def write_family_gguf(path: Path, folder: Path, model: FamilyModel) -> Path:
     for key, value in {**keys, **tokenizer_metadata()}.items():
         if value is not None:
             add_metadata(writer, key, value)
-    for own_name, own_rows in load_file(folder / "model.safetensors").items():
+    for own_name, own_rows in experts_stacked(load_file(folder / "model.safetensors")).items():
         for name, rows in model.gguf.converted(own_name, own_rows).items():
             stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
             assert stored_name is not None, name
@@ -148,6 +168,12 @@ def copied(folder: Path, target: Path, config: Mapping[str, Any]) -> Path:
     return target
 
 
+EXPERTS: dict[str, object] = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40}
+EXPERTS_IN_GGUF: dict[str, object] = {
+    "expert_count": 8,
+    "expert_used_count": 3,
+    "expert_feed_forward_length": 40,
+}
 WINDOWED = ["sliding_attention", "full_attention"] * (LAYERS // 2)
 FAMILIES: dict[str, FamilyModel] = {
     "llama": FamilyModel(
@@ -210,6 +236,45 @@ FAMILIES: dict[str, FamilyModel] = {
     "smollm3": FamilyModel(
         config={"model_type": "smollm3"},
         gguf=InGguf(architecture="smollm3", keys={"rope.freq_base": 2000000.0}, converted=pairs_interleaved),
+    ),
+    "mixtral": FamilyModel(
+        config={"model_type": "mixtral", "num_local_experts": 5, "sliding_window": 9, "rope_theta": 10000.0}
+    ),
+    "mixtral as llama": FamilyModel(
+        config={"model_type": "mixtral", "num_local_experts": 5, "rope_theta": 10000.0},
+        gguf=InGguf(
+            architecture="llama",
+            keys={"expert_count": 5, "expert_used_count": 2},
+            converted=pairs_interleaved,
+        ),
+    ),
+    "qwen2_moe": FamilyModel(
+        config={"model_type": "qwen2_moe", **EXPERTS, "shared_expert_intermediate_size": 72},
+        gguf=InGguf(
+            architecture="qwen2moe",
+            keys={**EXPERTS_IN_GGUF, "expert_shared_feed_forward_length": 72},
+            converted=gate_as_vector,
+        ),
+    ),
+    "qwen2_moe with windows": FamilyModel(
+        config={
+            "model_type": "qwen2_moe",
+            **EXPERTS,
+            "shared_expert_intermediate_size": 72,
+            "norm_topk_prob": True,
+            "use_sliding_window": True,
+            "sliding_window": 9,
+            "max_window_layers": 3,
+            "qkv_bias": False,
+            "decoder_sparse_step": 2,
+        },
+    ),
+    "qwen3_moe": FamilyModel(
+        config={"model_type": "qwen3_moe", **EXPERTS, "norm_topk_prob": True},
+        gguf=InGguf(architecture="qwen3moe", keys=EXPERTS_IN_GGUF),
+    ),
+    "qwen3_moe with dense layers": FamilyModel(
+        config={"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0, 2], "attention_bias": True},
     ),
     "smollm3 by layers": FamilyModel(config={"model_type": "smollm3", "no_rope_layers": [1, 0, 0, 1]}),
     "gemma3_text": FamilyModel(

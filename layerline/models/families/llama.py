@@ -1,4 +1,4 @@
-"""Llama and what follows its config and names to the letter: Llama 2 and 3, SmolLM2, TinyLlama; in GGUF Mistral too."""
+"""Llama and what follows its config and names to the letter: Llama 2 and 3, SmolLM2; in GGUF Mistral, Mixtral too."""
 
 from dataclasses import replace
 
@@ -14,16 +14,20 @@ from layerline.models.config_fields import (
     window_from_config,
 )
 from layerline.models.config_rope import rope_from_config
+from layerline.models.expert_rules import with_experts
 from layerline.models.family import Family
+from layerline.models.gguf_experts import experts_from_gguf
 from layerline.models.gguf_fields import (
     GgufModel,
     attention_from_gguf,
     check_gguf,
+    layer_count_of_gguf,
+    model_from_gguf,
     plain_model_from_gguf,
     window_from_gguf,
 )
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import TensorRule, decoder_tensors, with_rope_pairs
+from layerline.models.tensor_rules import TensorRule, with_rope_pairs
 
 NAME = "llama"
 
@@ -49,15 +53,18 @@ def from_config(config: ConfigFields) -> ModelSpec:
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
-    check_gguf(gguf)
+    check_gguf(gguf, experts=True)
     attention = attention_from_gguf(gguf, qkv_bias="blk.0.attn_q.bias" in gguf.tensors)
     output_bias = "blk.0.attn_output.bias" in gguf.tensors
     attention = replace(attention, output_bias=output_bias, window_tokens=window_from_gguf(gguf))
-    return plain_model_from_gguf(gguf, NAME, attention)
+    if not gguf.integer("expert_count", 0):
+        return plain_model_from_gguf(gguf, NAME, attention)
+    layer = LayerSpec(attention=attention, feed_forward=experts_from_gguf(gguf, normalised=True))
+    return model_from_gguf(gguf, NAME, [layer] * layer_count_of_gguf(gguf))
 
 
 def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
-    return with_rope_pairs(decoder_tensors(layer), "q", "k", "q_bias", "k_bias")
+    return with_rope_pairs(with_experts(layer), "q", "k", "q_bias", "k_bias")
 
 
 FAMILY = Family(

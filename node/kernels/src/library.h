@@ -29,6 +29,9 @@ enum OperationKind {
     ROUND,     // in, `size` numbers a row -> the work's rounded rows, as bfloat16
     SCALE,     // in place on `out`: `size` numbers a row times `number`
     CAP,       // in place on `out`: `size` numbers a row, kept within `number` by tanh
+    ROUTE,     // chooses experts by the logits of `in`, for EXPERTS until the next one; `weight` is an `Experts`
+    EXPERTS,   // in -> out, `size` numbers a row, by the experts that were chosen, added to what is there if `flag`; `weight` is an
+               // `Experts`, and from buffer `index` on there is room for pairs of a row and an expert: in and out, wide, narrow
 };
 
 struct Operation {
@@ -39,6 +42,22 @@ struct Operation {
     int32_t padding;
     const void* weight;
     const Matrix* matrix;
+};
+
+// How logits become scores of experts.
+enum Scoring { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID };
+
+// The experts of a layer, the shared one the last if there is one; a row chooses `chosen` of the `count` others.
+struct Experts {
+    const Matrix* gate_up;
+    const Matrix* down;
+    const float* choice_bias;  // of each expert's score, for the choice alone; or null
+    int32_t count, chosen;
+    int32_t groups, chosen_groups;
+    int32_t scoring, normalised;
+    int32_t shared, shared_gate;  // whether there is one, and whether its weight is the sigmoid of the last logit
+    int32_t activation;
+    float scale;
 };
 
 // What one step brings: rows, the spans they are in, and which of them are wanted in the end.

@@ -7,13 +7,8 @@ namespace layerline {
 namespace {
 
 constexpr int64_t ALIGNMENT = 64;
-constexpr int64_t FEW_ROWS = 4;        // are dealt with by one thread, since waking others would take longer
-constexpr int64_t TASKS_A_THREAD = 4;  // so that a thread that was held up leaves the rest to the others
-constexpr int64_t TILE_PANELS = 4;     // that are multiplied with several rows together
 constexpr int64_t READERS_A_TASK = 128;
 constexpr int64_t READER_BYTES = 64;  // of what is kept of a reader besides its sums, at most
-
-Rows row_of(Rows rows, int64_t row) { return {rows.data + row * rows.stride, rows.stride}; }
 
 // A row less its mean, which is added up in double, in order.
 const float* without_mean(const float* row, float* out, int64_t size) {
@@ -49,28 +44,6 @@ Engine::Engine(const Kernels& kernels, int threads, int64_t scratch_bytes)
       scratch_memory_(new uint8_t[scratch_bytes_ * threads + ALIGNMENT]) {
     uintptr_t address = reinterpret_cast<uintptr_t>(scratch_memory_.get());
     scratch_ = scratch_memory_.get() + (ALIGNMENT - address % ALIGNMENT) % ALIGNMENT;
-}
-
-// Calls `task(number, scratch)` for every number below `tasks`, on all threads.
-template <typename Task> void Engine::share(int64_t tasks, Task task) {
-    if (tasks <= 1 || pool_.threads() == 1) {
-        for (int64_t number = 0; number < tasks; number++) task(number, scratch_);
-        return;
-    }
-    std::atomic<int64_t> next{0};
-    auto work = [&](int thread) {
-        for (int64_t number = next++; number < tasks; number = next++) task(number, scratch_ + scratch_bytes_ * thread);
-    };
-    pool_.together(work);
-}
-
-// Calls `change(row)` for every row; of few rows on this thread.
-template <typename Change> void Engine::each_row(int64_t rows, Change change) {
-    const int64_t parts = rows <= FEW_ROWS ? 1 : pool_.threads() * TASKS_A_THREAD;
-    share(parts, [&](int64_t part, uint8_t*) {
-        const int64_t end = rows * (part + 1) / parts;
-        for (int64_t row = rows * part / parts; row < end; row++) change(row);
-    });
 }
 
 void Engine::run(const Operation* operations, int64_t count, const Work& work, const Step& step) {
@@ -147,6 +120,12 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                     float* numbers = row_of(out, row).data;
                     for (int64_t i = 0; i < own->size; i++) numbers[i] *= own->number;
                 });
+                break;
+            case ROUTE:
+                route(*own, work, rows);
+                break;
+            case EXPERTS:
+                experts(*own, work, rows);
                 break;
             case CAP:
                 each_row(rows, [&](int64_t row) { kernels_.cap(row_of(out, row).data, own->size, own->number); });

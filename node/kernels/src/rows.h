@@ -105,20 +105,27 @@ inline void cap_row(float* numbers, int64_t columns, float cap) {
     in_vectors(columns, [&](int64_t i, int count) { store_some(numbers + i, capped(load_some(numbers + i, count), cap), count); });
 }
 
-enum { SILU, GELU_TANH };
+enum { SILU, GELU_TANH, CLAMPED_SWIGLU };
+constexpr float SWIGLU_ALPHA = 1.702f, SWIGLU_LIMIT = 7.0f;
 
 // activation(gate) * up. silu(x) = x / (1 + e^-x); gelu(x), by tanh, is x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)
-// (Hendrycks and Gimpel, 2016).
+// (Hendrycks and Gimpel, 2016); the clamped one of gpt-oss is x / (1 + e^-ax) * (up + 1), x at most a limit and up within it.
 inline void gate_row(const float* gate, const float* up, float* out, int64_t columns, int kind) {
     const F one = splat_float(1.0f), zero = splat_float(0.0f);
     in_vectors(columns, [&](int64_t i, int count) {
-        F x = load_some(gate + i, count), power = x;
+        F x = load_some(gate + i, count), own = load_some(up + i, count);
+        if (kind == CLAMPED_SWIGLU) {
+            const F limit = splat_float(SWIGLU_LIMIT), least = splat_float(-SWIGLU_LIMIT);
+            x = lesser(limit, x);  // in this order a NaN stays one
+            own = add(one, greater(least, lesser(limit, own)));
+        }
+        F power = kind == CLAMPED_SWIGLU ? mul(splat_float(SWIGLU_ALPHA), x) : x;
         if (kind == GELU_TANH) {
             F cube = mul(mul(x, x), x);
             power = mul(splat_float(2.0f * 0.7978845608f), fma(splat_float(0.044715f), cube, x));
         }
         F activated = div(x, add(one, exponential(sub(zero, power))));
-        store_some(out + i, mul(activated, load_some(up + i, count)), count);
+        store_some(out + i, mul(activated, own), count);
     });
 }
 

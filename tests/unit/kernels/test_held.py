@@ -44,7 +44,7 @@ def loaded(stored: StoredModel, weights: str, ranks: int = 1, rank: int = 0) -> 
 
 
 def matrices_of(layer: NativeLayer) -> list[NativeMatrix]:
-    return [layer.qkv, layer.attention_output, layer.gate_up, layer.down]
+    return [layer.qkv, layer.attention_output, *layer.feed_forward.matrices]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_quantised_matrices_take_hardly_more_than_their_pieces(name: str) -> Non
 
 @pytest.mark.parametrize("weights", ["float32", *ROUNDED])
 def test_weights_are_rounded_as_gguf_rounds_them(stored: StoredModel, weights: str) -> None:
-    exact, rounded = (loaded(stored, each)[0].layers[1].down for each in ("stored", weights))
+    exact, rounded = (loaded(stored, each)[0].layers[1].feed_forward.matrices[1] for each in ("stored", weights))
     numbers, held = (unpacked(matrix, SETS[0]) for matrix in (exact, rounded))
     kind = GGMLQuantizationType[ROUNDED.get(weights, "F32")]
     assert np.array_equal(held, dequantize(quantize(numbers, kind), kind))

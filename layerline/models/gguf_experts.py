@@ -1,0 +1,51 @@
+"""Reading the experts of a GGUF file: what several families have in common.
+
+Whether the weights of the chosen are made 1 in all is the architecture's own in llama.cpp, unless the file says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from layerline.models.gguf_fields import GgufModel, feed_forward_from_gguf, layer_count_of_gguf
+from layerline.models.spec import Activation, ExpertsSpec, FeedForwardSpec, Scoring
+
+
+def experts_from_gguf(
+    gguf: GgufModel, *, scoring: Scoring = "softmax", normalised: bool = False, activation: Activation = "silu"
+) -> FeedForwardSpec:
+    """A feed-forward of experts in one group, without shared ones."""
+    for key in ("expert_group_count", "expert_group_used_count"):
+        if gguf.integer(key, 1) > 1:
+            raise gguf.unsupported(f"groups of experts ({key})")
+    experts = ExpertsSpec(
+        count=gguf.integer("expert_count"),
+        chosen=gguf.integer("expert_used_count"),
+        scoring=scoring,
+        normalised=normalised,
+        scale=gguf.number("expert_weights_scale", 1.0) if gguf.metadata.raw(gguf.key("expert_weights_scale")) else 1.0,
+        router_bias="blk.0.ffn_gate_inp.bias" in gguf.tensors,
+    )
+    width = "expert_feed_forward_length"
+    key = width if gguf.metadata.has(gguf.key(width)) else "feed_forward_length"
+    return FeedForwardSpec(
+        intermediate=gguf.integer(key),
+        activation=activation,
+        bias="blk.0.ffn_gate_exps.bias" in gguf.tensors,
+        experts=experts,
+    )
+
+
+def with_shared(gguf: GgufModel, sparse: FeedForwardSpec, width: int) -> FeedForwardSpec:
+    """The same beside a shared expert of that width, with a gate if the file has one."""
+    assert sparse.experts is not None, "it is of experts"
+    gate = any(f"blk.{layer}.ffn_gate_inp_shexp.weight" in gguf.tensors for layer in range(layer_count_of_gguf(gguf)))
+    return replace(sparse, experts=replace(sparse.experts, shared_intermediate=width, shared_gate=gate))
+
+
+def sparse_layers_of_gguf(gguf: GgufModel, sparse: FeedForwardSpec) -> list[FeedForwardSpec]:
+    """Of each layer that one, or a dense one where the layer has no router."""
+    return [
+        sparse if f"blk.{layer}.ffn_gate_inp.weight" in gguf.tensors else feed_forward_from_gguf(gguf)
+        for layer in range(layer_count_of_gguf(gguf))
+    ]

@@ -1,0 +1,107 @@
+#include "choice.h"
+
+#include <cmath>
+#include <limits>
+
+namespace layerline {
+namespace {
+
+constexpr double NEVER = -std::numeric_limits<double>::infinity();
+constexpr double LEAST_SUM = std::numeric_limits<float>::min();
+
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+// Makes numbers powers of e that are 1 in all.
+void softmax(double* numbers, int count) {
+    double most = NEVER, sum = 0.0;
+    for (int i = 0; i < count; i++) most = numbers[i] > most ? numbers[i] : most;
+    for (int i = 0; i < count; i++) sum += numbers[i] = std::exp(numbers[i] - most);
+    for (int i = 0; i < count; i++) numbers[i] /= sum;
+}
+
+// Takes the place of the largest number out, of equals the first. Numbers that are none are taken in their order.
+int largest(std::vector<double>& numbers, std::vector<char>& taken) {
+    int found = -1;
+    for (int i = 0; i < static_cast<int>(numbers.size()); i++) {
+        if (!taken[i] && (found < 0 || numbers[i] > numbers[found])) found = i;
+    }
+    taken[found] = 1;
+    return found;
+}
+
+// Leaves out the experts of all groups but the best: a group is as good as its two best experts.
+void keep_best_groups(const Experts& experts, const std::vector<double>& merits, std::vector<char>& taken) {
+    const int own = experts.count / experts.groups;
+    std::vector<double> groups(experts.groups);
+    for (int group = 0; group < experts.groups; group++) {
+        double first = NEVER, second = NEVER;
+        for (int i = group * own; i < (group + 1) * own; i++) {
+            if (merits[i] > first) {
+                second = first;
+                first = merits[i];
+            } else if (merits[i] > second) {
+                second = merits[i];
+            }
+        }
+        groups[group] = first + second;
+    }
+    std::vector<char> kept(experts.groups, 0);
+    for (int i = 0; i < experts.chosen_groups; i++) largest(groups, kept);
+    for (int i = 0; i < experts.count; i++) taken[i] = !kept[i / own];
+}
+
+}  // namespace
+
+void Choice::begin(const Experts& experts, int64_t rows) {
+    of_a_row_ = experts.chosen + experts.shared;
+    experts_.resize(rows * of_a_row_);
+    weights_.resize(rows * of_a_row_);
+    pairs_.resize(rows * of_a_row_);
+    rows_.resize(rows * of_a_row_);
+    firsts_.resize(experts.count + experts.shared + 1);
+}
+
+void Choice::choose(const Experts& experts, const float* logits, int64_t row) {
+    static thread_local std::vector<double> scores, merits;
+    static thread_local std::vector<char> taken;
+    scores.assign(logits, logits + experts.count);
+    if (experts.scoring == SOFTMAX) softmax(scores.data(), experts.count);
+    if (experts.scoring == SIGMOID) {
+        for (double& score : scores) score = sigmoid(score);
+    }
+    merits = scores;
+    for (int i = 0; experts.choice_bias && i < experts.count; i++) merits[i] += experts.choice_bias[i];
+    taken.assign(experts.count, 0);
+    if (experts.chosen_groups < experts.groups) keep_best_groups(experts, merits, taken);
+    int32_t* own = experts_.data() + row * of_a_row_;
+    float* weights = weights_.data() + row * of_a_row_;
+    for (int i = 0; i < experts.chosen; i++) own[i] = largest(merits, taken);
+
+    static thread_local std::vector<double> chosen;
+    chosen.resize(experts.chosen);
+    for (int i = 0; i < experts.chosen; i++) chosen[i] = scores[own[i]];
+    if (experts.scoring == SOFTMAX_OF_CHOSEN) softmax(chosen.data(), experts.chosen);
+    double sum = 0.0;
+    for (double score : chosen) sum += score;
+    const double divisor = !experts.normalised ? 1.0 : sum < LEAST_SUM ? LEAST_SUM : sum;
+    for (int i = 0; i < experts.chosen; i++) weights[i] = static_cast<float>(chosen[i] / divisor * experts.scale);
+    if (!experts.shared) return;
+    own[experts.chosen] = experts.count;
+    weights[experts.chosen] = experts.shared_gate ? static_cast<float>(sigmoid(logits[experts.count])) : 1.0f;
+}
+
+// By counting: the pairs of an expert are in the order of their rows.
+void Choice::sort(const Experts& experts) {
+    const int64_t pairs = static_cast<int64_t>(experts_.size());
+    firsts_.assign(experts.count + experts.shared + 1, 0);
+    for (int32_t expert : experts_) firsts_[expert + 1]++;
+    for (size_t expert = 1; expert < firsts_.size(); expert++) firsts_[expert] += firsts_[expert - 1];
+    static thread_local std::vector<int64_t> next;
+    next = firsts_;
+    for (int64_t i = 0; i < pairs; i++) {
+        pairs_[i] = next[experts_[i]]++;
+        rows_[pairs_[i]] = i / of_a_row_;
+    }
+}
+
+}  // namespace layerline

@@ -1,0 +1,35 @@
+// Which experts the rows of a step have: chosen row by row, then all pairs of a row and an expert, expert by expert.
+#pragma once
+#include <vector>
+
+#include "library.h"
+
+namespace layerline {
+
+class Choice {
+  public:
+    // Makes room for the rows of a step; their experts are still to be chosen, one row after the other, and then sorted.
+    void begin(const Experts& experts, int64_t rows);
+    // The experts of a row by its logits: those with the largest scores, the best first, of equals the one with the lower
+    // number; after them the shared one. Computed in double, so that no other library or processor gives other bits.
+    void choose(const Experts& experts, const float* logits, int64_t row);
+    void sort(const Experts& experts);
+
+    // The pairs of an expert, whose numbers are neighbours, and the row of a pair.
+    int64_t first(int expert) const { return firsts_[expert]; }
+    int64_t count(int expert) const { return firsts_[expert + 1] - firsts_[expert]; }
+    int64_t row(int64_t pair) const { return rows_[pair]; }
+
+    // What a row's experts are weighed with, and the numbers of their pairs, both in the order in which they were chosen.
+    int64_t of_a_row() const { return of_a_row_; }
+    const float* weights(int64_t row) const { return weights_.data() + row * of_a_row_; }
+    const int64_t* pairs(int64_t row) const { return pairs_.data() + row * of_a_row_; }
+
+  private:
+    int64_t of_a_row_ = 0;
+    std::vector<int32_t> experts_;  // of each row
+    std::vector<float> weights_;
+    std::vector<int64_t> pairs_, rows_, firsts_;
+};
+
+}  // namespace layerline
