@@ -66,6 +66,13 @@ def rope_of_layer_type(
     return _Settings(config, section, context_tokens, head_dim, theta, None, of_layer_type=True).rope()
 
 
+def score_factor_from_config(config: ConfigFields) -> float:
+    """By what scores of attention are multiplied besides their scale, in families that have mscale_all_dim."""
+    section = config.section(_key(config)) if config.raw(_key(config)) else ConfigFields({}, config.where)
+    settings = _Settings(config, section, 0, None, 1.0, None)
+    return settings.score_factor()
+
+
 def has_layer_types(config: ConfigFields) -> bool:
     """Whether types of layers have rotary settings of their own."""
     return bool(_sections(config, _key(config)))
@@ -116,6 +123,13 @@ class _Settings:
         if kind == "proportional":
             return self._proportional(plain)
         raise unsupported(self.config, f"rope scaling {kind!r} (it knows {', '.join(_KNOWN)})")
+
+    def score_factor(self) -> float:
+        """The square of how far cosines and sines would be scaled by mscale_all_dim."""
+        if self._kind == "default" or not self.section.raw("mscale_all_dim"):
+            return 1.0
+        growth = yarn_amplitude(_rotary(self.section, "factor"), self.section.positive("mscale_all_dim"))
+        return growth * growth
 
     def _rotated(self) -> int:
         """How many numbers of each head are turned; 0: all."""

@@ -10,13 +10,21 @@ from dataclasses import replace
 from layerline.models.gguf_fields import GgufModel, feed_forward_from_gguf, layer_count_of_gguf
 from layerline.models.spec import Activation, ExpertsSpec, FeedForwardSpec, Scoring
 
+_GROUPS = ("expert_group_count", "expert_group_used_count")
+
 
 def experts_from_gguf(
-    gguf: GgufModel, *, scoring: Scoring = "softmax", normalised: bool = False, activation: Activation = "silu"
+    gguf: GgufModel,
+    *,
+    scoring: Scoring = "softmax",
+    normalised: bool = False,
+    activation: Activation = "silu",
+    in_groups: bool = False,
 ) -> FeedForwardSpec:
-    """A feed-forward of experts in one group, without shared ones."""
-    for key in ("expert_group_count", "expert_group_used_count"):
-        if gguf.integer(key, 1) > 1:
+    """A feed-forward of experts, in one group unless the family has them `in_groups`, without shared ones."""
+    groups, chosen_groups = (max(gguf.integer(key, 1), 1) for key in _GROUPS)
+    for key, count in zip(_GROUPS, (groups, chosen_groups), strict=True):
+        if count > 1 and not in_groups:
             raise gguf.unsupported(f"groups of experts ({key})")
     experts = ExpertsSpec(
         count=gguf.integer("expert_count"),
@@ -25,6 +33,8 @@ def experts_from_gguf(
         normalised=normalised,
         scale=gguf.number("expert_weights_scale", 1.0) if gguf.metadata.raw(gguf.key("expert_weights_scale")) else 1.0,
         router_bias="blk.0.ffn_gate_inp.bias" in gguf.tensors,
+        groups=groups,
+        chosen_groups=chosen_groups,
     )
     width = "expert_feed_forward_length"
     key = width if gguf.metadata.has(gguf.key(width)) else "feed_forward_length"

@@ -86,8 +86,11 @@ def attention_from_gguf(
 
 
 def layer_count_of_gguf(gguf: GgufModel) -> int:
-    """How many layers there are, checked before anything is made for each."""
-    layers = gguf.integer("block_count")
+    """How many layers there are, checked before anything is made for each.
+
+    A file's blocks may be those too that predict several tokens ahead.
+    """
+    layers = gguf.integer("block_count") - gguf.integer("nextn_predict_layers", 0)
     if not 0 < layers <= MAX_LAYERS:
         raise gguf.metadata.wrong(gguf.key("block_count"), f"from 1 to {MAX_LAYERS}")
     return layers

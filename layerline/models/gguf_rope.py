@@ -30,11 +30,15 @@ class RopeTensors:
 
 @dataclass(frozen=True, slots=True)
 class GgufRope:
-    """The settings of the keys `prefix`.rope.*, in a file with these tensors."""
+    """The settings of the keys `prefix`.rope.*, in a file with these tensors.
+
+    `beside_latent`: of a model with latent attention, whose files have a tenth of mscale_all_dim in the place of it.
+    """
 
     metadata: Fields
     prefix: str
     tensors: RopeTensors
+    beside_latent: bool = False
 
     def rope(self, head_dim: int, *, may_be_partial: bool = False, interleaved: bool = False) -> RopeSpec:
         """The embedding of heads of that length, of which a part is turned where the family has that."""
@@ -77,7 +81,8 @@ class GgufRope:
         return rotated
 
     def _yarn(self, plain: RopeSpec, factor: float) -> RopeSpec:
-        """The multiplier stands for mscale_all_dim where mscale is 1; the converter keeps an amplitude that was said.
+        """The multiplier stands for mscale_all_dim where mscale is 1 or, beside a latent, the same; the converter keeps
+        an amplitude that was said.
 
         llama.cpp rounds the bounds of the pairs in any case.
         """
@@ -90,10 +95,8 @@ class GgufRope:
         )
         if slow >= fast:
             raise self.metadata.wrong(self._key("scaling.yarn_beta_fast"), "more than yarn_beta_slow")
-        multiplier = self.metadata.number(self._key("scaling.yarn_log_multiplier"), 0.0)
-        if not 0 <= multiplier <= LARGEST_ROTARY:
-            raise self.metadata.wrong(self._key("scaling.yarn_log_multiplier"), "a number that is not negative")
-        own = self._rotary("scaling.yarn_attn_factor", yarn_amplitude(factor, 1.0, multiplier))
+        scale = self.all_dim_scale if self.beside_latent and self.all_dim_scale else 1.0
+        own = self._rotary("scaling.yarn_attn_factor", yarn_amplitude(factor, scale, self.all_dim_scale))
         return replace(
             plain,
             scaling="yarn",
@@ -103,6 +106,15 @@ class GgufRope:
             fast_turns=fast,
             slow_turns=slow,
         )
+
+    @property
+    def all_dim_scale(self) -> float:
+        """What DeepSeek calls mscale_all_dim; 0: it is not said."""
+        key = self._key("scaling.yarn_log_multiplier")
+        multiplier = self.metadata.number(key, 0.0)
+        if not 0 <= multiplier <= LARGEST_ROTARY:
+            raise self.metadata.wrong(key, "a number that is not negative")
+        return round(10 * multiplier, 6) if self.beside_latent else multiplier  # as it was before it was in float32
 
     def _longrope(self, plain: RopeSpec) -> RopeSpec:
         """The converter of Phi-3 says no kind, only the tensors and the amplitude."""

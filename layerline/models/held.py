@@ -55,6 +55,10 @@ class WeightForm:
         """The same for what decides on experts, of which a rounded number may choose another."""
         return replace(self, weights="stored")
 
+    def of_each_head(self) -> WeightForm:
+        """The same for matrices that each head has of its own, one of which is multiplied the other way round."""
+        return replace(self, weights="float32" if self.kernels else self.dtype)
+
     def storage(self, storage: str, columns: range, all_columns: int) -> str:
         """What these of all columns of a matrix are held in."""
         if self.kernels:

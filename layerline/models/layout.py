@@ -116,6 +116,8 @@ def _entry(wanted: _Wanted, rows: int, container: str, tensors: Mapping[str, Sto
     tensor = tensors.get(wanted.stored_name)
     if tensor is None:
         raise _missing(wanted, container)
+    if len(tensor.shape) == 3 and wanted.expert is None:
+        tensor = replace(tensor, shape=(tensor.rows, tensor.shape[-1]))  # each head's matrix after the other
     shape = (rows, *wanted.shape[1:])
     stored_shape = shape if wanted.expert is None else (wanted.experts, *shape)
     if stored_shape == (1, *tensor.shape):

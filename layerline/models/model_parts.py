@@ -104,7 +104,7 @@ def _layer_shares(layer: LayerSpec, weights: Sequence[int], blocks: ColumnBlocks
     shared = [range(0)] * len(weights)
     if layer.feed_forward.experts is not None and layer.feed_forward.experts.shared_intermediate:
         shared = _column_ranges(layer.feed_forward.experts.shared_intermediate, blocks.shared, weights)
-    heads_of_a_block = blocks.attended // math.gcd(blocks.attended, attention.value_dim)
+    heads_of_a_block = blocks.attended // math.gcd(blocks.attended, attention.made_value_dim)
     heads = _head_ranges(attention.heads, attention.kv_heads, weights, heads_of_a_block)
     return [
         LayerPart(
@@ -148,8 +148,9 @@ def _unevenness(layer: LayerSpec, parts: Sequence[LayerPart], weights: Sequence[
     if repeated or not _is_even(heads, weights):
         groups = "1 group" if attention.kv_heads == 1 else f"{attention.kv_heads} groups"
         sentence = f"The {attention.heads} attention heads in {groups} are split {_sum_of(heads)}"
-        held = _sum_of([len(part.kv_heads) for part in parts])
-        sentences.append(f"{sentence}, with {held} key/value heads." if repeated else f"{sentence}.")
+        held = f"{_sum_of([len(part.kv_heads) for part in parts])} key/value heads"
+        held = "the whole latent on each" if attention.latent else held
+        sentences.append(f"{sentence}, with {held}." if repeated else f"{sentence}.")
     if not _is_even(columns, weights):
         sentences.append(f"The {intermediate} columns of the feed-forward are split {_sum_of(columns)}.")
     return " ".join(sentences)

@@ -22,6 +22,7 @@ from layerline.models.tensor_rules import (
     FEED_FORWARD,
     SHARED,
     TensorRule,
+    is_of_each_head,
     is_router,
     side_lengths,
 )
@@ -249,7 +250,7 @@ def _starts(part: LayerPart, layer: LayerSpec) -> _Starts:
     return {
         FEED_FORWARD: part.intermediate.start,
         SHARED: part.shared.start,
-        ATTENDED: part.heads.start * layer.attention.value_dim,
+        ATTENDED: part.heads.start * layer.attention.made_value_dim,
     }
 
 
@@ -268,7 +269,8 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
             held_bytes[tensor.an_experts] += form.vector_bytes(len(sides[0]))
             continue
         rows, columns = sides
-        own = form.of_router() if is_router(tensor.sides) else form
+        own = form.of_each_head() if is_of_each_head(tensor.sides) else form
+        own = form.of_router() if is_router(tensor.sides) else own
         held_in = own.storage(tensor.storage, columns, tensor.lengths[1])
         held_bytes[tensor.an_experts] += form.matrix_bytes(held_in, len(rows), len(columns))
         if form.converts(tensor.storage, held_in):
@@ -295,6 +297,8 @@ def _widest_numbers(layer: LayerSpec) -> int:
     """Numbers of the widest products of one row."""
     attention = layer.attention
     qkv_numbers = attention.query_numbers + attention.key_numbers + attention.value_numbers
+    if attention.latent is not None:  # queries as they are made, and what is read of latents, are numbers beside these
+        qkv_numbers += attention.heads * (attention.made_query_dim + attention.value_dim)
     return max(2 * layer.feed_forward.intermediate, qkv_numbers)
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from layerline.checks import require
+from layerline.models.latent import MOST_SIDE, PANEL_ROWS, LatentSpec
 from layerline.plan import MAX_LAYERS
 
-MOST_SIDE = 1 << 24
 MOST_EXPERTS = 1 << 12  # of a layer
 SMALLEST_ROTARY, LARGEST_ROTARY = 1e-6, 1e12  # of what rotary frequencies are computed with
 
@@ -92,7 +92,10 @@ class RopeSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionSpec:
-    """Grouped-query attention over pages of keys and values. Sizes are those of one head."""
+    """Grouped-query attention over pages of keys and values. Sizes are those of one head.
+
+    With a `latent` there is one key-value head, whose value is what its key has behind the numbers that are turned.
+    """
 
     heads: int
     kv_heads: int
@@ -105,6 +108,7 @@ class AttentionSpec:
     window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
     scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
     soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are
+    latent: LatentSpec | None = None
 
     def __post_init__(self) -> None:
         sizes = (self.heads, self.kv_heads, self.head_dim, self.value_dim)
@@ -115,6 +119,28 @@ class AttentionSpec:
         require(self.scale is None or 0 < self.scale < math.inf, "the scale of scores is out of range")
         require(0 <= self.soft_cap < math.inf, "the soft cap of scores is out of range")
         require(self.qk_norm in get_args(QkNorm), "a norm of queries and keys that is not known")
+        require(self.latent is None or self._fits_latent, "latent attention of sizes that do not go together")
+
+    @property
+    def _fits_latent(self) -> bool:
+        turned = self.rope.turned_numbers(self.head_dim) if self.rope else 0
+        is_plain = self.qk_norm == "none" and not self.qkv_bias and not self.output_bias
+        return is_plain and self.kv_heads == 1 and turned == self.turned_dim and self.value_dim % PANEL_ROWS == 0
+
+    @property
+    def turned_dim(self) -> int:
+        """With a latent: numbers of a query and of the key that are turned; the latent is the rest of the key."""
+        return self.head_dim - self.value_dim
+
+    @property
+    def made_query_dim(self) -> int:
+        """Numbers of a query as its matrix makes it; those that a latent is read with are another number."""
+        return self.turned_dim + self.latent.plain_dim if self.latent else self.head_dim
+
+    @property
+    def made_value_dim(self) -> int:
+        """Numbers that a head gives to the output matrix."""
+        return self.latent.value_dim if self.latent else self.value_dim
 
     @property
     def score_scale(self) -> float:
@@ -123,7 +149,7 @@ class AttentionSpec:
 
     @property
     def query_numbers(self) -> int:
-        """Numbers in the queries of one row."""
+        """Numbers in the queries of one row, as they read keys."""
         return self.heads * self.head_dim
 
     @property
@@ -133,13 +159,13 @@ class AttentionSpec:
 
     @property
     def value_numbers(self) -> int:
-        """Numbers in the values of one row."""
-        return self.kv_heads * self.value_dim
+        """Numbers in the values of one row beside its keys; none if those are all that is kept."""
+        return 0 if self.latent else self.kv_heads * self.value_dim
 
     @property
     def output_numbers(self) -> int:
         """Numbers that attention gives for one row, before the output matrix."""
-        return self.heads * self.value_dim
+        return self.heads * self.made_value_dim
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,9 +174,11 @@ class ExpertsSpec:
 
     A tie is the expert's with the lower number. The weights of the chosen are their scores, made 1 in all if
     `normalised`, then multiplied by `scale`. Experts may be in groups, neighbours in a group: those that are chosen are
-    then of the best groups, a group being as good as its two best. A shared expert is beside them, for every row.
+    then of the best groups, a group being as good as its best or its two best. A shared expert is beside them, for
+    every row.
 
-    Source: Fedus et al., Switch Transformers (2021); groups and a bias of the choice as in DeepSeek-V3 (2024).
+    Source: Fedus et al., Switch Transformers (2021); groups as in DeepSeek-V2 and V3, a bias of the choice as in the
+    latter (2024).
     """
 
     count: int
@@ -162,6 +190,7 @@ class ExpertsSpec:
     choice_bias: bool = False  # of scores, for the choice alone
     groups: int = 1
     chosen_groups: int = 1
+    group_best: int = 2  # how many of its best make a group as good as it is
     shared_intermediate: int = 0  # the width of the shared expert; 0: there is none
     shared_gate: bool = False  # what the shared expert gives is multiplied by the sigmoid of a logit of its own
 
@@ -169,6 +198,7 @@ class ExpertsSpec:
         require(0 < self.chosen <= self.count <= MOST_EXPERTS, "the number of experts is out of range")
         require(0 < self.chosen_groups <= self.groups, "the number of groups of experts is out of range")
         require(self.count % self.groups == 0, "groups of experts are not of one size")
+        require(self.group_best in (1, 2), "a group of experts is as good as its best or its two best")
         own = self.count // self.groups
         require(self.groups == 1 or own > 1, "a group of experts has fewer than two")
         require(self.chosen <= own * self.chosen_groups, "groups have fewer experts than are chosen")

@@ -15,6 +15,10 @@ from layerline.models.spec import LayerSpec, ModelSpec
 VOCABULARY, HIDDEN, FEED_FORWARD = "vocabulary", "hidden", "feed_forward"
 QUERIES, KEYS, VALUES, ATTENDED, HEAD = "queries", "keys", "values", "attended", "head"
 EXPERTS, SHARED, ONE = "experts", "shared", "one"  # how many there are; the width of the shared expert; a single row
+# Of attention with a latent: that of queries, that of keys and values, what all heads make of the latter, what they
+# read of latents, and what of a query is not turned.
+QUERY_LATENT, LATENT, MADE_FROM_LATENT = "query_latent", "latent", "made_from_latent"
+READ_LATENTS, PLAIN = "read_latents", "plain"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,25 +54,35 @@ class TensorRule:
 
 def side_lengths(spec: ModelSpec, layer: LayerSpec) -> dict[str, int]:
     """How long each side is in a model of that spec and in one of its layers."""
-    experts = layer.feed_forward.experts
+    attention, experts, latent = layer.attention, layer.feed_forward.experts, layer.attention.latent
     return {
         VOCABULARY: spec.vocabulary,
         HIDDEN: spec.hidden,
         FEED_FORWARD: layer.feed_forward.intermediate,
-        QUERIES: layer.attention.query_numbers,
-        KEYS: layer.attention.key_numbers,
-        VALUES: layer.attention.value_numbers,
-        ATTENDED: layer.attention.output_numbers,
-        HEAD: layer.attention.head_dim,
+        QUERIES: attention.heads * attention.made_query_dim,
+        KEYS: attention.key_numbers,
+        VALUES: attention.value_numbers,
+        ATTENDED: attention.output_numbers,
+        HEAD: attention.head_dim,
         EXPERTS: experts.count if experts else 0,
         SHARED: experts.shared_intermediate if experts else 0,
         ONE: 1,
+        QUERY_LATENT: latent.query_rank if latent else 0,
+        LATENT: attention.value_dim,
+        MADE_FROM_LATENT: attention.heads * (latent.plain_dim + latent.value_dim) if latent else 0,
+        READ_LATENTS: attention.heads * attention.value_dim,
+        PLAIN: latent.plain_dim if latent else 0,
     }
 
 
 def is_router(sides: Sequence[str]) -> bool:
     """Whether the tensor of these sides is one of the few that decide on experts: they are held as they are stored."""
     return sides[0] in (EXPERTS, ONE)
+
+
+def is_of_each_head(sides: Sequence[str]) -> bool:
+    """Whether the tensor of these sides has a matrix of each head of its own: they are held in what is computed in."""
+    return sides[1:] in ((LATENT,), (PLAIN,))
 
 
 def whole_rule(name: str, safetensors: str, gguf: str, *sides: str) -> TensorRule:

@@ -24,6 +24,7 @@ from layerline.models.spec import ModelSpec
 from node.model.attention.backend import StepAttention
 from node.model.embedding import Embedding
 from node.model.feed_forward import FeedForward
+from node.model.latent_attention import LatentAttention
 from node.model.linear.forms import Linear
 from node.model.norm import Norm
 from node.model.rope import Turns
@@ -52,7 +53,7 @@ class Layer:
     """One layer: attention and feed-forward. Without a `feed_forward_branch` both read the same normed residual."""
 
     attention_branch: Branch
-    attention: SelfAttention
+    attention: SelfAttention | LatentAttention
     feed_forward_branch: Branch | None
     feed_forward: FeedForward
 

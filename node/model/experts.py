@@ -56,7 +56,7 @@ class Router:
             scores_TN = scores_TN + self.choice_bias_N
         if spec.chosen_groups < spec.groups:
             groups_TGN = scores_TN.view(len(scores_TN), spec.groups, -1)
-            merits_TG = groups_TGN.topk(2, dim=2).values.sum(2)
+            merits_TG = groups_TGN.topk(spec.group_best, dim=2).values.sum(2)
             groups_TG = torch.full_like(merits_TG, -torch.inf).scatter_(1, _largest(merits_TG, spec.chosen_groups), 0)
             scores_TN = (groups_TGN + groups_TG[:, :, None]).flatten(1)
         return _largest(scores_TN, spec.chosen)

@@ -26,12 +26,14 @@ from node.model.decoder import Branch, Decoder, Layer, Output
 from node.model.embedding import Embedding
 from node.model.experts import ExpertsFeedForward, Router
 from node.model.feed_forward import FeedForward, GatedFeedForward
+from node.model.latent_attention import LatentAttention, QueryLatent
 from node.model.linear.forms import Linear
 from node.model.linear.load import HeldAs, load_embedding, load_linear, load_tensor, load_tied
 from node.model.norm import Norm
 from node.model.rope import Rope
 from node.model.self_attention import HeadsNorm, RowsNorm, SelfAttention
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
+from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 
@@ -111,21 +113,51 @@ class _StageLoader:
     def _layer(self, number: int) -> Layer:
         slices = LayerSlices.of(self._model, self._held.part, number)
         layer = self._part.layer(number)
-        spec = layer.attention
-        attention = SelfAttention(
-            core=LayerAttention(spec=spec),
-            rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
-            qk_norm=self._qk_norm(slices, spec),
-            qkv=self._linear(slices.qkv, slices.qkv_bias),
-            output=self._linear(slices.attention_output, slices.attention_output_bias),
-        )
         first = self._branch(slices.attention_norm, slices.attention_after_norm, layer.branch_scale)
         second = self._branch(slices.feed_forward_norm, slices.feed_forward_after_norm, layer.branch_scale)
         return Layer(
             attention_branch=first,
-            attention=attention,
+            attention=self._attention(layer.attention, slices),
             feed_forward_branch=None if layer.parallel else second,
             feed_forward=self._feed_forward(layer.feed_forward, slices.feed_forward),
+        )
+
+    def _attention(self, spec: AttentionSpec, slices: LayerSlices) -> SelfAttention | LatentAttention:
+        output = self._linear(slices.attention_output, slices.attention_output_bias)
+        if slices.latent is not None:
+            return self._latent_attention(spec, slices.latent, output)
+        return SelfAttention(
+            core=LayerAttention(spec=spec),
+            rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
+            qk_norm=self._qk_norm(slices, spec),
+            qkv=self._linear(slices.qkv, slices.qkv_bias),
+            output=output,
+        )
+
+    def _latent_attention(self, spec: AttentionSpec, slices: LatentSlices, output: Linear) -> LatentAttention:
+        latent, query_latent = spec.latent, None
+        assert latent is not None, "it has slices of a latent"
+        assert spec.rope is not None, "the key beside a latent is turned"
+        if latent.query_rank:
+            norm = Norm(load_tensor(self._source, slices.query_norm, self._held_as), latent.norm_epsilon)
+            query_latent = QueryLatent(down=self._linear(slices.query_down), norm=norm)
+        up = [load_tensor(self._source, [part], self._held_as) for part in slices.up]
+        if latent.apart:
+            keys_NPL = up[0].view(spec.heads, spec.value_dim, -1).transpose(1, 2)
+            values_NEL = up[1].view(spec.heads, -1, spec.value_dim)
+        else:
+            made_NML = up[0].view(spec.heads, -1, spec.value_dim)
+            keys_NPL, values_NEL = torch.split(made_NML, [latent.plain_dim, latent.value_dim], dim=1)
+        return LatentAttention(
+            core=LayerAttention(spec=spec),
+            rope=self._ropes[spec.rope, spec.head_dim],
+            query_latent=query_latent,
+            queries=self._linear(slices.queries),
+            latent=self._linear(slices.latent),
+            latent_norm=Norm(load_tensor(self._source, slices.latent_norm, self._held_as), latent.norm_epsilon),
+            keys_NPL=keys_NPL,
+            values_NEL=values_NEL,
+            output=output,
         )
 
     def _feed_forward(self, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices) -> FeedForward:

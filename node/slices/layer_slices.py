@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from layerline.models.model_parts import ModelPart
 from layerline.models.spec import ModelSpec
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices, feed_forward_slices
+from node.slices.latent_slices import LatentSlices
 from node.slices.rope_frequencies import pair_order
 from node.slices.sides import Side, Sides
 from node.slices.tensor_source import TensorSlice
@@ -24,6 +25,7 @@ class LayerSlices:
     """
 
     attention_norm: Slices
+    latent: LatentSlices | None  # in the place of those from `qkv` to `k_norm`
     qkv: Slices
     qkv_bias: Slices
     q_norm: Slices
@@ -62,7 +64,8 @@ class LayerSlices:
         before, after = whole.norms != "after", whole.norms != "before"
         return cls(
             attention_norm=vector("attention_norm", sides.hidden, wanted=before),
-            qkv=stacked("", sides.hidden),
+            latent=LatentSlices.of(spec, sides, prefix) if spec.latent else None,
+            qkv=stacked("", sides.hidden) if spec.latent is None else (),
             qkv_bias=stacked("_bias", None) if spec.qkv_bias else (),
             q_norm=qk_norm("q_norm", sides.queries),
             k_norm=qk_norm("k_norm", sides.keys),

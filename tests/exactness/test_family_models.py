@@ -66,6 +66,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=cases(list(FAMILIES), more=[]))
 def case(request: pytest.FixtureRequest, folder: Path) -> Case:
+    if FAMILIES[request.param].has_latent and request.node.callspec.params.get("computed") is BY_KERNELS:
+        pytest.skip("the kernels do not compute attention with a latent")
     return case_in(folder, request.param)
 
 
@@ -114,7 +116,8 @@ def test_weights_in_bfloat16(
 
 
 def test_both_containers_have_one_spec(case: Case) -> None:
-    specs = {repr(replace(stored.card.spec, family="")) for stored in case.stored}
+    """But for the name, and for how what is made of latents lies in a file."""
+    specs = {repr(replace(stored.card.spec, family="")).replace("apart=True", "apart=False") for stored in case.stored}
     assert len(specs) == 1, specs
 
 

@@ -35,6 +35,8 @@ def attention_pass(spec: AttentionSpec, device: torch.device) -> AttentionPass:
     """The fastest pass that can do a layer's attention on `device`."""
     if device.type == "cpu" and not spec.soft_cap and spec.value_dim == spec.head_dim:
         return FlashPass(spec.score_scale)
+    if device.type == "cpu" and not spec.soft_cap and spec.latent is not None:
+        return KeysPass(FlashPass(spec.score_scale))
     return PlainPass(spec.score_scale, spec.soft_cap)
 
 
@@ -69,6 +71,17 @@ class FlashPass:
         out_1KNE, lse_1KN = flash(q_1KND, k_1KSD, v_1KSE, scale=self.scale)
         out_KTGE, lse_KTG = out_1KNE.view(kv_heads, rows, group, head_dim), lse_1KN.view(kv_heads, rows, group)
         return out_KTGE.transpose(0, 1), lse_KTG.transpose(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysPass:
+    """One whose values are the last numbers of the keys: the others are read with them, and left out."""
+
+    whole: FlashPass
+
+    def __call__(self, q_TKGD: Tensor, k_1KSD: Tensor, v_1KSE: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+        out_TKGD, lse_TKG = self.whole(q_TKGD, k_1KSD, k_1KSD, causal)
+        return out_TKGD[..., -v_1KSE.shape[3] :], lse_TKG
 
 
 @dataclass(frozen=True, slots=True)

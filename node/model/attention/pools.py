@@ -101,8 +101,50 @@ class Int8Pool:
         return rows_KTD.view(*rows_KTD.shape[:2], self._scales_KSG1.shape[2], -1)
 
 
-class LayerPool:
-    """Keys and values of one layer, each of its own size."""
+class LayerPool(Protocol):
+    """Keys and values of one layer."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the layer's slots."""
+
+    @property
+    def floats(self) -> tuple[Tensor, Tensor] | None:
+        """All keys [K, S, D] and values [K, S, E] where they lie by themselves in floating point; else None."""
+
+    def write(self, slots_T: Tensor, k_TKD: Tensor, v_TKE: Tensor) -> None:
+        """Puts the keys and values of each row into its slot."""
+
+    def run(self, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """The keys [1, K, count, D] and values [1, K, count, E] in neighbouring slots."""
+
+
+class LatentPool:
+    """Keys whose last numbers are the values, which are not kept beside them."""
+
+    def __init__(self, keys: HeadsPool, value_dim: int) -> None:
+        self.floats = None
+        self._keys = keys
+        self._value_dim = value_dim
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the layer's slots."""
+        return self._keys.nbytes
+
+    def write(self, slots_T: Tensor, k_TKD: Tensor, v_TKE: Tensor) -> None:
+        """Puts the keys of each row into its slot; the values are in them."""
+        del v_TKE
+        self._keys.write(slots_T, k_TKD)
+
+    def run(self, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """The keys [1, K, count, D] in neighbouring slots, and the values [1, K, count, E] in these."""
+        k_1KSD = self._keys.run(first, count)
+        return k_1KSD, k_1KSD[..., -self._value_dim :]
+
+
+class PairPool:
+    """Keys and values that lie by themselves, each of its own size."""
 
     def __init__(self, keys: HeadsPool, values: HeadsPool) -> None:
         self._keys = keys
@@ -142,7 +184,9 @@ def layer_pool(
         scales_shape = (spec.kv_heads, slots, numbers // int8_group(numbers), 1)
         return Int8Pool(held_1KSD[0], torch.empty(scales_shape, dtype=SCALE_DTYPE, device=device), dtype)
 
-    return LayerPool(heads_pool(spec.head_dim), heads_pool(spec.value_dim))
+    if spec.latent is not None:
+        return LatentPool(heads_pool(spec.head_dim), spec.value_dim)
+    return PairPool(heads_pool(spec.head_dim), heads_pool(spec.value_dim))
 
 
 def most_slots(kv_dtype: str, dtype: torch.dtype) -> int:
