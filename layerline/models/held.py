@@ -55,9 +55,13 @@ class WeightForm:
         """The same for what decides on experts, of which a rounded number may choose another."""
         return replace(self, weights="stored")
 
-    def of_each_head(self) -> WeightForm:
-        """The same for matrices that each head has of its own, one of which is multiplied the other way round."""
-        return replace(self, weights="float32" if self.kernels else self.dtype)
+    def of_latents(self, *, apart: bool) -> WeightForm:
+        """The same for what makes keys and values of latents: numbers of the dtype, but for the kernels where both are
+        apart, since otherwise one is multiplied the other way round.
+        """
+        if self.kernels:
+            return self if apart else replace(self, weights="float32")
+        return replace(self, weights=self.dtype)
 
     def storage(self, storage: str, columns: range, all_columns: int) -> str:
         """What these of all columns of a matrix are held in."""

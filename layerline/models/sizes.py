@@ -20,9 +20,10 @@ from layerline.models.tensor_rules import (
     ATTENDED,
     ENDS,
     FEED_FORWARD,
+    MADE_FROM_LATENT,
     SHARED,
     TensorRule,
-    is_of_each_head,
+    is_of_latents,
     is_router,
     side_lengths,
 )
@@ -269,8 +270,9 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
             held_bytes[tensor.an_experts] += form.vector_bytes(len(sides[0]))
             continue
         rows, columns = sides
-        own = form.of_each_head() if is_of_each_head(tensor.sides) else form
-        own = form.of_router() if is_router(tensor.sides) else own
+        own = form.of_router() if is_router(tensor.sides) else form
+        if is_of_latents(tensor.sides):
+            own = form.of_latents(apart=MADE_FROM_LATENT not in tensor.sides)
         held_in = own.storage(tensor.storage, columns, tensor.lengths[1])
         held_bytes[tensor.an_experts] += form.matrix_bytes(held_in, len(rows), len(columns))
         if form.converts(tensor.storage, held_in):

@@ -80,8 +80,8 @@ def is_router(sides: Sequence[str]) -> bool:
     return sides[0] in (EXPERTS, ONE)
 
 
-def is_of_each_head(sides: Sequence[str]) -> bool:
-    """Whether the tensor of these sides has a matrix of each head of its own: they are held in what is computed in."""
+def is_of_latents(sides: Sequence[str]) -> bool:
+    """Whether the tensor of these sides makes keys or values of latents, by a matrix of each head."""
     return sides[1:] in ((LATENT,), (PLAIN,))
 
 

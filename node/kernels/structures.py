@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 7  # of all that is said here; the library must have the same
+VERSION = 8  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -48,6 +48,7 @@ class OperationKind(IntEnum):
     CAP = 13
     ROUTE = 14
     EXPERTS = 15
+    HEAD_PRODUCT = 16
 
 
 class GateKind(IntEnum):
@@ -101,6 +102,7 @@ class Experts(ctypes.Structure):
         ("chosen", c_int32),
         ("groups", c_int32),
         ("chosen_groups", c_int32),
+        ("group_best", c_int32),
         ("scoring", c_int32),
         ("normalised", c_int32),
         ("shared", c_int32),
@@ -117,7 +119,10 @@ class Rows(ctypes.Structure):
 
 
 class Pages(ctypes.Structure):
-    """The keys and values of a layer; a tile has 16 positions of one head."""
+    """The keys and values of a layer; a tile has 16 positions of one head.
+
+    With `value_from` values are the numbers of keys from that one on.
+    """
 
     _fields_ = (
         ("tiles", c_void_p),
@@ -126,6 +131,8 @@ class Pages(ctypes.Structure):
         ("head_dim", c_int32),
         ("value_dim", c_int32),
         ("storage", c_int32),
+        ("value_from", c_int32),
+        ("padding", c_int32),
     )
 
 

@@ -69,6 +69,7 @@ class NativeExperts:
             chosen=chosen.chosen,
             groups=chosen.groups,
             chosen_groups=chosen.chosen_groups,
+            group_best=chosen.group_best,
             scoring=_SCORINGS[chosen.scoring],
             normalised=chosen.normalised,
             shared=chosen.shared_intermediate > 0,

@@ -54,6 +54,7 @@ def _state(spec: AttentionSpec, memory: NDArray[np.uint8], tile_bytes: int, kv_d
         head_dim=spec.head_dim,
         value_dim=spec.value_dim,
         storage=KV_STORAGES[kv_dtype],
+        value_from=spec.turned_dim if spec.latent else 0,
     )
     form = AttentionForm(
         sinks=None,

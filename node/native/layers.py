@@ -119,6 +119,10 @@ class _Buffers:
         routed = max((each.router.outputs for each in experts), default=0)
         pairs = max((rows * each.pairs_of_a_row for each in experts), default=0)
         width = max((each.widest for each in experts), default=0)
+        latents = {kind.attention for kind in part.kinds if kind.attention.latent}
+        assert len(latents) <= 1, "a key has its place behind as many queries in every layer"
+        latent = next(iter(latents), None)
+        reading = aligned_rows(rows, latent.query_numbers + latent.key_numbers if latent else 0)
         logits_rows = min(LOGITS_ROWS, rows)
         vocabulary = weights.output.outputs if weights.output is not None else 0
         self.residual_TC = aligned_rows(rows, part.hidden)
@@ -137,6 +141,10 @@ class _Buffers:
             Buffer.PAIRS: aligned_rows(pairs, part.hidden),
             Buffer.PAIRS_WIDE: aligned_rows(pairs, 2 * width),
             Buffer.PAIRS_NARROW: aligned_rows(pairs, width),
+            Buffer.READING: reading,
+            Buffer.KEY: reading[:, latent.query_numbers :] if latent else reading,
+            Buffer.LATENT: reading[:, latent.query_numbers + latent.turned_dim :] if latent else reading,
+            Buffer.READ: aligned_rows(rows, latent.heads * latent.value_dim if latent else 0),
         }
         columns = max(inputs, part.hidden)
         self._prepared = [
@@ -150,7 +158,7 @@ class _Buffers:
         ]
         self._rotations = weights.rotations
         prepared, prepared_floats = (memory.ctypes.data for memory in self._prepared)
-        buffers = [Rows(data=self._made[name].ctypes.data, stride=self._made[name].shape[1]) for name in Buffer]
+        buffers = [Rows(data=self._made[name].ctypes.data, stride=self._made[name].strides[0] // 4) for name in Buffer]
         rotations = [
             Rotation(frequencies=own.frequencies_P.ctypes.data, pairs=len(own.frequencies_P), amplitude=own.amplitude)
             for own in weights.rotations
@@ -172,4 +180,5 @@ def _matrices(layer: NativeLayer) -> tuple[NativeMatrix, ...]:
     """Those that all rows of a step are multiplied with."""
     made = layer.feed_forward
     own = made.matrices if isinstance(made, NativeFeedForward) else (made.router,)
-    return layer.qkv, layer.attention_output, *own
+    before = () if layer.latent is None else layer.latent.matrices
+    return *before, *filter(None, (layer.qkv,)), layer.attention_output, *own

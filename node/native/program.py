@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from layerline.models.spec import LayerSpec, ModelSpec
 from node.kernels.structures import Operation, OperationKind
 from node.native.feed_forward import NativeExperts, NativeFeedForward, gate_kind
+from node.native.latent import HeadMatrices, NativeLatent
 from node.native.matrices import NativeMatrix
 
 
@@ -37,6 +38,10 @@ class Buffer(IntEnum):
     PAIRS = 8  # of a row and an expert: what the expert gets, then what it gives
     PAIRS_WIDE = 9  # its gate and up
     PAIRS_NARROW = 10  # what its gate lets through
+    READING = 11  # with a latent: queries as they read, then the key
+    KEY = 12  # the key there
+    LATENT = 13  # what of that is the latent
+    READ = 14  # what queries read of latents
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +50,8 @@ class NativeLayer:
 
     spec: LayerSpec
     attention_norm_C: NDArray[np.float32] | None
-    qkv: NativeMatrix
+    latent: NativeLatent | None  # in the place of those from `qkv` to `k_norm`
+    qkv: NativeMatrix | None
     q_norm: NDArray[np.float32] | None  # of a head, or of all heads
     k_norm: NDArray[np.float32] | None
     rotation: int | None
@@ -144,9 +150,7 @@ class _Building:
         """Layer number `index` of the stage."""
         spec = layer.spec
         source = yield from self._read(layer.attention_norm_C)
-        yield _product(source, Buffer.WIDE, layer.qkv)
-        yield from self._turned(layer)
-        yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index)
+        yield from self._attended(layer, source, index)
         yield from self._added(layer.attention_output, layer.attention_after_norm_C, spec.branch_scale)
         if not spec.parallel:
             source = yield from self._read(layer.feed_forward_norm_C)
@@ -165,6 +169,16 @@ class _Building:
             size=spec.feed_forward.intermediate,
         )
         yield from self._added(made.down, after_C, spec.branch_scale)
+
+    def _attended(self, layer: NativeLayer, source: Buffer, index: int) -> Operations:
+        """What attention gives for the rows of `source`, in Buffer.NARROW."""
+        if layer.latent is not None:
+            yield from _latent_attended(layer, layer.latent, source, index)
+            return
+        assert layer.qkv is not None, "it has no latent"
+        yield _product(source, Buffer.WIDE, layer.qkv)
+        yield from self._turned(layer)
+        yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index)
 
     def _experts(self, source: Buffer, experts: NativeExperts) -> Operation:
         """Those that have been chosen; where their sum goes is still to be said."""
@@ -200,13 +214,7 @@ class _Building:
                     weight=weight.ctypes.data,
                 )
         if layer.rotation is not None:
-            yield Operation(
-                kind=OperationKind.TURN,
-                target=Buffer.WIDE,
-                index=layer.rotation,
-                count=attention.heads + attention.kv_heads,
-                size=attention.head_dim,
-            )
+            yield _turn(Buffer.WIDE, layer.rotation, attention.heads + attention.kv_heads, attention.head_dim)
 
     def _added(self, matrix: NativeMatrix, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
         """The product of what is in Buffer.NARROW, normed if there is a weight, is added to the residual."""
@@ -229,15 +237,57 @@ class _Building:
         yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, size=hidden)
 
     def _norm(self, source: Buffer, target: Buffer, weight_C: NDArray[np.float32]) -> Operation:
-        return Operation(
-            kind=OperationKind.NORM,
-            source=source,
-            target=target,
-            flag=self._spec.norm == "layer",
-            size=len(weight_C),
-            number=self._spec.norm_epsilon,
-            weight=weight_C.ctypes.data,
-        )
+        return _norm(source, target, weight_C, self._spec.norm_epsilon, centred=self._spec.norm == "layer")
+
+
+def _latent_attended(layer: NativeLayer, own: NativeLatent, source: Buffer, index: int) -> Operations:
+    """The same with a latent. Of each query and of the key the numbers that are turned come first."""
+    attention, latent = layer.spec.attention, layer.spec.attention.latent
+    assert latent is not None, "it has weights of a latent"
+    assert layer.rotation is not None, "the key beside a latent is turned"
+    made_of = source
+    if own.query_down is not None and own.query_norm is not None:
+        made_of = Buffer.NARROW
+        yield _product(source, made_of, own.query_down)
+        yield _norm(made_of, made_of, own.query_norm, latent.norm_epsilon)
+    yield _product(made_of, Buffer.WIDE, own.queries)
+    yield _product(source, Buffer.KEY, own.latent)
+    yield _turn(Buffer.WIDE, layer.rotation, attention.heads, attention.made_query_dim)
+    yield _turn(Buffer.KEY, layer.rotation, 1, attention.head_dim)
+    yield _norm(Buffer.LATENT, Buffer.LATENT, own.latent_norm, latent.norm_epsilon)
+    yield _head_product(Buffer.WIDE, Buffer.READING, own.keys, attention.heads, kept=attention.turned_dim)
+    yield Operation(kind=OperationKind.ATTEND, source=Buffer.READING, target=Buffer.READ, index=index)
+    yield _head_product(Buffer.READ, Buffer.NARROW, own.values, attention.heads)
+
+
+def _head_product(source: Buffer, target: Buffer, matrices: HeadMatrices, heads: int, kept: int = 0) -> Operation:
+    return Operation(
+        kind=OperationKind.HEAD_PRODUCT,
+        source=source,
+        target=target,
+        index=kept,
+        count=heads,
+        size=kept + matrices.inputs,
+        matrix=matrices.structures,
+    )
+
+
+def _turn(target: Buffer, rotation: int, heads: int, size: int) -> Operation:
+    return Operation(kind=OperationKind.TURN, target=target, index=rotation, count=heads, size=size)
+
+
+def _norm(
+    source: Buffer, target: Buffer, weight: NDArray[np.float32], epsilon: float, *, centred: bool = False
+) -> Operation:
+    return Operation(
+        kind=OperationKind.NORM,
+        source=source,
+        target=target,
+        flag=centred,
+        size=len(weight),
+        number=epsilon,
+        weight=weight.ctypes.data,
+    )
 
 
 def _product(source: Buffer, target: Buffer, matrix: NativeMatrix) -> Operation:

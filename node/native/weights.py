@@ -17,6 +17,7 @@ from layerline.models.read import TensorReader
 from layerline.models.spec import FeedForwardSpec, ModelSpec
 from node.kernels.library import Library
 from node.native.feed_forward import NativeExperts, NativeFeedForward, load_experts
+from node.native.latent import load_latent
 from node.native.matrices import NativeMatrix, load_matrix, load_vector
 from node.native.program import NativeLayer
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
@@ -105,7 +106,10 @@ class _Loading:
         return NativeLayer(
             spec=spec,
             attention_norm_C=self._vector(slices.attention_norm),
-            qkv=self._matrix(slices.qkv, slices.qkv_bias),
+            latent=load_latent(self._library, self._source, spec.attention, slices.latent, self._matrix)
+            if slices.latent
+            else None,
+            qkv=self._matrix(slices.qkv, slices.qkv_bias) if slices.qkv else None,
             q_norm=self._vector(slices.q_norm),
             k_norm=self._vector(slices.k_norm),
             rotation=None if rope is None else self._rotations.index((rope, spec.attention.head_dim)),

@@ -66,8 +66,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=cases(list(FAMILIES), more=[]))
 def case(request: pytest.FixtureRequest, folder: Path) -> Case:
-    if FAMILIES[request.param].has_latent and request.node.callspec.params.get("computed") is BY_KERNELS:
-        pytest.skip("the kernels do not compute attention with a latent")
     return case_in(folder, request.param)
 
 

@@ -119,11 +119,6 @@ class FamilyModel:
     gguf: InGguf | None = None
     most_ranks: int = 2
 
-    @property
-    def has_latent(self) -> bool:
-        """Whether its attention has a latent."""
-        return "kv_lora_rank" in self.config
-
 
 def write_family(folder: Path, model: FamilyModel, *, dtype: str = "float32") -> Path:
     """The model as a folder, its tensors in `dtype`."""

@@ -187,8 +187,7 @@ inline void attend_rows(const Pages& pages, const AttentionForm& form, const Ste
             }
             const int64_t tile = whole.tiles[(position - whole.first_position) / TILE];
             const int64_t there = last - position + 1;
-            load_tile(keys_of(pages, tile, kv_head), values_of(pages, tile, kv_head), there < TILE ? static_cast<int>(there) : TILE,
-                      stride, own_keys, own_values);
+            load_tile(pages, tile, kv_head, there < TILE ? static_cast<int>(there) : TILE, stride, own_keys, own_values);
         }
         for (int i = 0, size = 0; i < reader_count; i += size) {
             const int left = reader_count - i;

@@ -29,7 +29,7 @@ int largest(std::vector<double>& numbers, std::vector<char>& taken) {
     return found;
 }
 
-// Leaves out the experts of all groups but the best: a group is as good as its two best experts.
+// Leaves out the experts of all groups but the best: a group is as good as its best expert, or its two best.
 void keep_best_groups(const Experts& experts, const std::vector<double>& merits, std::vector<char>& taken) {
     const int own = experts.count / experts.groups;
     std::vector<double> groups(experts.groups);
@@ -43,7 +43,7 @@ void keep_best_groups(const Experts& experts, const std::vector<double>& merits,
                 second = merits[i];
             }
         }
-        groups[group] = first + second;
+        groups[group] = experts.group_best == 1 ? first : first + second;
     }
     std::vector<char> kept(experts.groups, 0);
     for (int i = 0; i < experts.chosen_groups; i++) largest(groups, kept);

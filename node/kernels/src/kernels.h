@@ -28,11 +28,13 @@ struct Rows {
     int64_t stride;
 };
 
-// The keys and values of one layer. A tile has 16 positions of one key-value head.
+// The keys and values of one layer. A tile has 16 positions of one key-value head. With `value_from` values are the numbers
+// of keys from that one on, and not kept beside them; 0: they are.
 struct Pages {
     uint8_t* tiles;
     int64_t tile_bytes;
     int32_t kv_heads, head_dim, value_dim, storage;
+    int32_t value_from, padding;
 };
 
 // One row of a step: its position, and the tiles of its sequence from the one of position `first_position` on.

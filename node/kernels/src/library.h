@@ -32,6 +32,8 @@ enum OperationKind {
     ROUTE,     // chooses experts by the logits of `in`, for EXPERTS until the next one; `weight` is an `Experts`
     EXPERTS,   // in -> out, `size` numbers a row, by the experts that were chosen, added to what is there if `flag`; `weight` is an
                // `Experts`, and from buffer `index` on there is room for pairs of a row and an expert: in and out, wide, narrow
+    HEAD_PRODUCT,  // in -> out: of each of `count` heads of `size` numbers `index` as they are, then the product of the others with
+                   // the head's own of as many matrices of one segment
 };
 
 struct Operation {
@@ -54,6 +56,7 @@ struct Experts {
     const float* choice_bias;  // of each expert's score, for the choice alone; or null
     int32_t count, chosen;
     int32_t groups, chosen_groups;
+    int32_t group_best;  // how many of its best make a group as good as it is, 1 or 2
     int32_t scoring, normalised;
     int32_t shared, shared_gate;  // whether there is one, and whether its weight is the sigmoid of the last logit
     int32_t activation;

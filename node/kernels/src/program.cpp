@@ -8,6 +8,8 @@ namespace {
 
 constexpr int64_t ALIGNMENT = 64;
 constexpr int64_t READERS_A_TASK = 128;
+constexpr int HEADS_A_TASK = 16;      // of those that read one key-value head, if they are all there are
+constexpr int64_t ROWS_A_TASK = 32;   // of a head's product
 constexpr int64_t READER_BYTES = 64;  // of what is kept of a reader besides its sums, at most
 
 // A row less its mean, which is added up in double, in order.
@@ -79,6 +81,9 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 break;
             case PRODUCT:
                 product(*own, work, rows);
+                break;
+            case HEAD_PRODUCT:
+                head_product(*own, work, rows);
                 break;
             case TURN:
                 each_row(rows, [&](int64_t row) {
@@ -233,13 +238,44 @@ void Engine::product(const Operation& operation, const Work& work, int64_t rows,
     });
 }
 
+// Each task has some rows of one head, which it prepares in a place of its own.
+void Engine::head_product(const Operation& operation, const Work& work, int64_t rows) {
+    const Rows in = work.buffers[operation.in], out = work.buffers[operation.out];
+    const int64_t kept = operation.index, parts = (rows + ROWS_A_TASK - 1) / ROWS_A_TASK;
+    share(operation.count * parts, [&](int64_t number, uint8_t* scratch) {
+        const int64_t head = number / parts, first = number % parts * ROWS_A_TASK;
+        const int64_t own = rows - first < ROWS_A_TASK ? rows - first : ROWS_A_TASK;
+        const Matrix& matrix = operation.matrix[head];
+        const Segment& segment = *matrix.segments;
+        Rows from = row_of(in, first), to = row_of(out, first);
+        from.data += head * operation.size;
+        to.data += head * (kept + segment.rows);
+        for (int64_t row = 0; row < own && kept; row++) {
+            std::memcpy(row_of(to, row).data, row_of(from, row).data, sizeof(float) * kept);
+        }
+        from.data += kept;
+        to.data += kept;
+        const bool floats = is_float(segment.format);
+        static thread_local std::vector<uint8_t> memory;
+        memory.resize(kernels_.prepared_bytes(floats, work.digits, own, matrix.inputs) + ALIGNMENT);
+        uint8_t* place = memory.data() + (ALIGNMENT - reinterpret_cast<uintptr_t>(memory.data()) % ALIGNMENT) % ALIGNMENT;
+        for (int64_t row = 0, size = 0; row < own; row += size) {
+            size = kernels_.group_rows(floats, work.digits, own - row);
+            kernels_.prepare(floats, work.digits, from, segment.order, row, size, matrix.inputs, place);
+        }
+        kernels_.multiply(matrix, segment, work.digits, place, own, 0, (segment.rows + 15) / 16, to, false, scratch);
+    });
+}
+
+// Where all heads read the same keys they are shared out as well as rows.
 void Engine::attend(const Operation& operation, const Work& work, const Step& step) {
     const Layer& layer = work.layers[operation.index];
     const Pages& pages = layer.pages;
     const Rows in = work.buffers[operation.in], out = work.buffers[operation.out];
     const int64_t queries = static_cast<int64_t>(layer.form.heads) * pages.head_dim;
     const int64_t keys = static_cast<int64_t>(pages.kv_heads) * pages.head_dim;
-    const int group = layer.form.heads / pages.kv_heads;
+    const int all = layer.form.heads / pages.kv_heads, group = pages.kv_heads == 1 && all > HEADS_A_TASK ? HEADS_A_TASK : all;
+    const int64_t parts = pages.kv_heads == 1 ? (all + group - 1) / group : pages.kv_heads;
     const int64_t most = READERS_A_TASK / group > 1 ? READERS_A_TASK / group : 1;
     struct Task {
         const StepSpan* span;
@@ -273,15 +309,23 @@ void Engine::attend(const Operation& operation, const Work& work, const Step& st
     } else {
         share(count, keep);
     }
-    share(count * pages.kv_heads, [&](int64_t number, uint8_t* scratch) {
-        const Task& task = shared[number / pages.kv_heads];
+    share(count * parts, [&](int64_t number, uint8_t* scratch) {
+        const Task& task = shared[number / parts];
+        const int part = static_cast<int>(number % parts), first_head = pages.kv_heads == 1 ? part * group : 0;
         StepRow rows[READERS_A_TASK];
         for (int32_t i = 0; i < task.rows; i++) {
             rows[i] = {task.tiles, task.span->start + task.first + i, task.span->first_position};
         }
         const int64_t first = task.span->first_row + task.first;
-        kernels_.attend(pages, layer.form, rows, task.rows, static_cast<int>(number % pages.kv_heads), row_of(in, first),
-                        row_of(out, first), scratch);
+        Rows queries = row_of(in, first), read = row_of(out, first);
+        AttentionForm form = layer.form;
+        if (pages.kv_heads == 1) {
+            form.heads = all - first_head < group ? all - first_head : group;
+            form.sinks = form.sinks ? form.sinks + first_head : nullptr;
+            queries.data += static_cast<int64_t>(first_head) * pages.head_dim;
+            read.data += static_cast<int64_t>(first_head) * pages.value_dim;
+        }
+        kernels_.attend(pages, form, rows, task.rows, pages.kv_heads == 1 ? 0 : part, queries, read, scratch);
     });
 }
 

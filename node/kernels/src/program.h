@@ -30,6 +30,7 @@ class Engine {
     void product(const Operation& operation, const Work& work, int64_t rows);
     void product(const Operation& operation, const Work& work, int64_t rows, int first_segment, int end_segment);
     void prepare(bool floats, const Work& work, Rows in, const int32_t* order, int64_t rows, int64_t columns);
+    void head_product(const Operation& operation, const Work& work, int64_t rows);
     void attend(const Operation& operation, const Work& work, const Step& step);
     void route(const Operation& operation, const Work& work, int64_t rows);
     void experts(const Operation& operation, const Work& work, int64_t rows);

@@ -1,6 +1,6 @@
 // Tiles of pages. A tile has the keys of 16 positions of a key-value head, number by number, then their values, position by
 // position: [head_dim][16], [16][value_dim]; in int8 the scales of each follow, in bfloat16, one for a group of numbers:
-// [groups][16] of keys, [16][groups] of values.
+// [groups][16] of keys, [16][groups] of values. Values that are numbers of keys are not there.
 #pragma once
 #include "kernels.h"
 #include "rows.h"
@@ -120,6 +120,7 @@ inline void put_numbers(const Half& half, const float* numbers, int64_t first, i
 }
 
 inline void keep_row(const Pages& pages, int head, int64_t tile, int place, const float* key, const float* value) {
+    if (pages.value_from) return put_numbers(keys_of(pages, tile, head), key, place, TILE, place, TILE);
     Half values = values_of(pages, tile, head);
     put_numbers(keys_of(pages, tile, head), key, place, TILE, place, TILE);
     const int64_t groups = values.storage == KV_INT8 ? values.numbers / group_of(values.numbers) : 0;
@@ -184,17 +185,27 @@ template <int STORAGE> inline void load_values(const Half& values, int positions
     }
 }
 
-// A tile's keys and the first `positions` of its values, as floats.
-inline void load_tile(const Half& keys, const Half& values, int positions, int stride, float* own_keys, float* own_values) {
+// The first `positions` values of a tile that are numbers of its keys, as `load_values` gives them.
+inline void take_values(const float* keys, int numbers, int positions, int stride, float* out) {
+    std::memset(out, 0, sizeof(float) * TILE * stride);
+    for (int position = 0; position < positions; position++, out += stride) {
+        for (int i = 0; i < numbers; i++) out[i] = keys[i * TILE + position];
+    }
+}
+
+// The keys of a head's tile and the first `positions` of its values, as floats.
+inline void load_tile(const Pages& pages, int64_t tile, int head, int positions, int stride, float* own_keys, float* own_values) {
+    const Half keys = keys_of(pages, tile, head), values = values_of(pages, tile, head);
     switch (keys.storage) {
-#define HELD_AS(STORAGE)                                                  \
-    case STORAGE:                                                         \
-        load_keys<STORAGE>(keys, own_keys);                               \
-        load_values<STORAGE>(values, positions, stride, own_values);      \
+#define HELD_AS(STORAGE)                                                                       \
+    case STORAGE:                                                                              \
+        load_keys<STORAGE>(keys, own_keys);                                                    \
+        if (!pages.value_from) load_values<STORAGE>(values, positions, stride, own_values);    \
         break;
         HELD_AS(KV_F32) HELD_AS(KV_BF16) HELD_AS(KV_INT8) HELD_AS(KV_F16)
 #undef HELD_AS
     }
+    if (pages.value_from) take_values(own_keys + pages.value_from * TILE, pages.value_dim, positions, stride, own_values);
 }
 
 }  // namespace

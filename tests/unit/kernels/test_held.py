@@ -44,6 +44,7 @@ def loaded(stored: StoredModel, weights: str, ranks: int = 1, rank: int = 0) -> 
 
 
 def matrices_of(layer: NativeLayer) -> list[NativeMatrix]:
+    assert layer.qkv is not None, "it has no latent"
     return [layer.qkv, layer.attention_output, *layer.feed_forward.matrices]
 
 
@@ -61,7 +62,7 @@ def test_the_plan_counts_what_is_held(stored: StoredModel, weights: str, ranks: 
         matrices |= {id(matrix): matrix for matrix in (made.embedding, made.output) if matrix is not None}
         vectors: list[Any] = [made.final_norm_C]
         for layer in made.layers:
-            vectors += [layer.attention_norm_C, layer.feed_forward_norm_C, layer.qkv.bias_O]
+            vectors += [layer.attention_norm_C, layer.feed_forward_norm_C, matrices_of(layer)[0].bias_O]
         held = sum(m.nbytes for m in matrices.values()) + sum(v.nbytes for v in vectors if v is not None)
         assert seen[-1] == (held, held)
 

@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from layerline.frames import PageRun, Span
-from layerline.models.spec import AttentionSpec
+from layerline.models.latent import LatentSpec
+from layerline.models.spec import AttentionSpec, RopeSpec
 from node.kernels.library import library
 from node.kernels.structures import Operation, OperationKind, Rows, Step, Work
 from node.native.kv_pages import KvPages
@@ -22,6 +23,14 @@ from tests.fakes.kernel_matrices import SETS, engine
 PAGES, PAGE_TOKENS, LENGTH = 40, 16, 200
 SCATTERED = tuple(PageRun(first=int(page), count=1) for page in np.random.default_rng(3).permutation(PAGES)[:13])
 PLAIN = AttentionSpec(heads=6, kv_heads=2, head_dim=32, value_dim=32, rope=None)
+LATENT = AttentionSpec(
+    heads=37,
+    kv_heads=1,
+    head_dim=48,
+    value_dim=32,
+    rope=RopeSpec(theta=10000.0, rotated=16),
+    latent=LatentSpec(query_rank=0, plain_dim=16, value_dim=16, norm_epsilon=1e-6),
+)
 SPECS = {
     "plain": PLAIN,
     "one head each": dataclasses.replace(PLAIN, heads=2),
@@ -30,6 +39,8 @@ SPECS = {
     "a window": dataclasses.replace(PLAIN, window_tokens=37),
     "a soft cap": dataclasses.replace(PLAIN, soft_cap=2.0),
     "a scale": dataclasses.replace(PLAIN, scale=0.5),
+    "a latent": LATENT,
+    "a latent with a window": dataclasses.replace(LATENT, heads=4, window_tokens=37),
 }
 LARGE = {
     "more heads than go together": dataclasses.replace(PLAIN, heads=300, kv_heads=1, head_dim=8, value_dim=8),
@@ -48,9 +59,9 @@ class Attention:
         self._engine = engine(instruction_set, threads, library().calls.layerline_attention_bytes(*sizes))
 
     def step(self, spans: Sequence[Span], qkv_TN: NDArray[np.float32], sinks: NDArray[np.float32] | None = None) -> Any:
-        """What the rows read [T, heads * value_dim]."""
+        """What the rows read [T, heads * value_dim]; with a latent, of latents."""
         self.pages.states[0].form.sinks = None if sinks is None else sinks.ctypes.data
-        out = np.zeros((len(qkv_TN), self.spec.output_numbers), np.float32)
+        out = np.zeros((len(qkv_TN), self.spec.heads * self.spec.value_dim), np.float32)
         buffers = [Rows(data=each.ctypes.data, stride=each.shape[1]) for each in (qkv_TN, out)]
         work = Work(buffers=(Rows * 2)(*buffers), layers=self.pages.states, page_tiles=self.pages.page_tiles, digits=3)
         operations = (Operation * 2)(
@@ -84,6 +95,8 @@ def expected(spec: AttentionSpec, qkv_TN: NDArray[np.float32], sinks: NDArray[np
     q, k, v = np.split(qkv_TN.astype(np.float64), ends, axis=1)
     q = q.reshape(len(q), spec.kv_heads, -1, spec.head_dim)
     k, v = k.reshape(len(k), spec.kv_heads, -1), v.reshape(len(v), spec.kv_heads, -1)
+    if spec.latent:
+        v = k[..., spec.turned_dim :]
     scores = np.einsum("tkgd,skd->tkgs", q, k) * spec.score_scale
     if spec.soft_cap:
         scores = spec.soft_cap * np.tanh(scores / spec.soft_cap)
