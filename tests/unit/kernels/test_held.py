@@ -19,6 +19,7 @@ from node.native.matrices import NativeMatrix
 from node.native.program import NativeLayer
 from node.native.weights import NativeWeights, Wanted, load_weights
 from tests.bench.models import MODELS
+from tests.fakes.family_models import FAMILIES, write_family, write_family_gguf
 from tests.fakes.kernel_matrices import GROUPED_STORAGES, SETS, unpacked
 from tests.fakes.model_files import TinyModel
 from tests.fakes.quantised import FORMS, write_quantised
@@ -148,3 +149,13 @@ def test_a_real_file_takes_hardly_more_than_its_bytes() -> None:
     sizes = ModelSizes.of(stored.card, WeightForm(dtype="float32", weights="stored", kernels=True), "bfloat16")
     held = sizes.weights_bytes(range(30))
     assert held <= 1.03 * sum(entry.nbytes for entry in stored.card.tensors)
+
+
+def test_the_plan_counts_what_is_held_beside_a_latent(tmp_path: Path) -> None:
+    folder = write_family(tmp_path / "folder", FAMILIES["deepseek_v3"])
+    file = write_family_gguf(tmp_path / "model.gguf", folder, FAMILIES["deepseek_v3"])
+    for stored in map(StoredModel.at, (folder, file)):
+        for weights in ("stored", "float32", "bfloat16"):
+            for rank in range(2):
+                _, seen = loaded(stored, weights, 2, rank)
+                assert seen[-1][0] == seen[-1][1]
