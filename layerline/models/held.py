@@ -43,6 +43,9 @@ VECTOR_BYTES = 4  # of a number of a vector or of a logit, where the kernels com
 CHAIN_COLUMNS = 8  # columns of floating-point numbers are filled up to a multiple
 
 
+_PLAIN = {storage: weights for weights, storage in CONVERTED.items() if storage in FLOATS}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightForm:
     """What weights are held in: matrices in `weights`, by the kernels or by torch, which computes in `dtype`."""
@@ -55,13 +58,17 @@ class WeightForm:
         """The same for what decides on experts, of which a rounded number may choose another."""
         return replace(self, weights="stored")
 
-    def of_latents(self, *, apart: bool) -> WeightForm:
-        """The same for what makes keys and values of latents: numbers of the dtype, but for the kernels where both are
-        apart, since otherwise one is multiplied the other way round.
+    def of_latents(self, storage: str, *, apart: bool) -> WeightForm:
+        """The same for a matrix in that storage which makes keys or values of latents, or both if not `apart`.
+
+        Torch holds it in the dtype, and the kernels in plain numbers where that for keys has to be turned round.
         """
-        if self.kernels:
-            return self if apart else replace(self, weights="float32")
-        return replace(self, weights=self.dtype)
+        if not self.kernels:
+            return replace(self, weights=self.dtype)
+        if apart:
+            return self
+        turned = turned_storage(storage, self.weights)
+        return replace(self, weights="stored" if turned == storage else _PLAIN[turned])
 
     def storage(self, storage: str, columns: range, all_columns: int) -> str:
         """What these of all columns of a matrix are held in."""
@@ -123,6 +130,12 @@ def held_storage(storage: str, weights: str, columns: range, all_columns: int) -
     if wanted in FLOATS or (wanted in INTEGERS and _on_blocks(wanted, columns, own=wanted == storage)):
         return wanted
     return WITHOUT_LOSS
+
+
+def turned_storage(storage: str, weights: str) -> str:
+    """In which storage the kernels hold a matrix whose columns become rows."""
+    wanted = storage if weights == "stored" else CONVERTED[weights]
+    return wanted if wanted in FLOATS else WITHOUT_LOSS
 
 
 def row_storage(storage: str, weights: str, columns: range, all_columns: int, dtype: str) -> str:

@@ -97,13 +97,15 @@ class WeightSize:
     """Some weights: how many numbers a token is multiplied with, the bytes of these, and those of all that is held.
 
     They are not the same where a token reads some experts of many. `converted` are the stored forms of matrices among
-    them that should be held as stored, but cannot be, each with what they are held in.
+    them that should be held as stored, but cannot be, each with what they are held in; `of_latents` those of matrices
+    that make keys and values of latents.
     """
 
     numbers: int
     read_bytes: int
     held_bytes: int
     converted: frozenset[tuple[str, str]] = frozenset()
+    of_latents: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,6 +190,10 @@ class ModelSizes:
         ends = [self.embedding] * (layers.start == 0) + [self.output] * (layers.stop == len(self.layers))
         return frozenset().union(*(size.converted for size in (*self.layers[layers.start : layers.stop], *ends)))
 
+    def of_latents(self, layers: range) -> frozenset[tuple[str, str]]:
+        """As `WeightSize` has it, of some layers."""
+        return frozenset().union(*(size.of_latents for size in self.layers[layers.start : layers.stop]))
+
     def kv_bytes_per_token(self, layers: range) -> int:
         """Bytes that one position takes in the KV pages of `layers`."""
         return sum(self.kv_bytes[layers.start : layers.stop])
@@ -259,7 +265,9 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
     """What is held of some tensors: of each the part along its sides."""
     held = side_lengths(part, layer)
     chosen, experts = layer.feed_forward.read_share
-    numbers, held_bytes, converted = {False: 0, True: 0}, {False: 0, True: 0}, set()  # by whether they are an expert's
+    numbers, held_bytes = {False: 0, True: 0}, {False: 0, True: 0}  # by whether they are an expert's
+    converted: set[tuple[str, str]] = set()
+    of_latents: set[tuple[str, str]] = set()
     for tensor in tensors:
         sides = [
             range(starts.get(side, 0), starts.get(side, 0) + min(length, held[side]))
@@ -272,16 +280,17 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
         rows, columns = sides
         own = form.of_router() if is_router(tensor.sides) else form
         if is_of_latents(tensor.sides):
-            own = form.of_latents(apart=MADE_FROM_LATENT not in tensor.sides)
+            own = form.of_latents(tensor.storage, apart=MADE_FROM_LATENT not in tensor.sides)
         held_in = own.storage(tensor.storage, columns, tensor.lengths[1])
         held_bytes[tensor.an_experts] += form.matrix_bytes(held_in, len(rows), len(columns))
         if form.converts(tensor.storage, held_in):
-            converted.add((tensor.storage, held_in))
+            (of_latents if is_of_latents(tensor.sides) else converted).add((tensor.storage, held_in))
     return WeightSize(
         numbers=numbers[False] - -numbers[True] * chosen // experts,
         read_bytes=held_bytes[False] - -held_bytes[True] * chosen // experts,
         held_bytes=sum(held_bytes.values()),
         converted=frozenset(converted),
+        of_latents=frozenset(of_latents),
     )
 
 

@@ -1,7 +1,8 @@
 """The weights of attention with a latent as the kernels have them.
 
 Where a file has what makes keys and values of latents in one matrix, that for keys is multiplied the other way round,
-and both are held in float32; where it has them apart they lie as they are multiplied, and are held as other matrices.
+and both are held in plain numbers; where it has them apart they lie as they are multiplied, and are held as other
+matrices.
 
 Shapes: N heads, M rows of a head, L numbers of the latent, P numbers of a query that are not turned, E numbers of a
 head's value.
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.held import PANEL_ROWS, matrix_bytes
+from layerline.models.held import FLOATS, PANEL_ROWS, matrix_bytes, turned_storage
 from layerline.models.spec import AttentionSpec
 from node.kernels.engine import aligned_bytes, pack
 from node.kernels.library import Library
@@ -26,9 +27,10 @@ from node.native.feed_forward import Load
 from node.native.matrices import NativeMatrix, Panels, load_vector
 from node.slices.feed_forward_slices import Slices
 from node.slices.latent_slices import LatentSlices
+from node.slices.stored_rows import in_storage
 from node.slices.tensor_source import TensorSource
 
-TRANSPOSED = "F32"  # what both are held in where one of them has to be turned round
+_NUMBERS = {4: np.uint32, 2: np.uint16}  # by their bytes; what they are is no matter here
 
 
 class HeadMatrices:
@@ -70,14 +72,14 @@ class NativeLatent:
 
 
 def load_latent(
-    library: Library, source: TensorSource, spec: AttentionSpec, slices: LatentSlices, load: Load
+    library: Library, source: TensorSource, spec: AttentionSpec, slices: LatentSlices, weights: str, load: Load
 ) -> NativeLatent:
-    """That of these slices; `load` makes a matrix as others are held."""
+    """That of these slices; `load` makes a matrix as others are held, in `weights`."""
     assert spec.latent is not None, "it has slices of a latent"
     if spec.latent.apart:
         made: Sequence[Panels] = [_only_panels(load((part,), ())) for part in slices.up]
     else:
-        made = _turned_round(library, source, spec, slices.up)
+        made = _turned_round(library, source, spec, slices.up, weights)
     keys, values = (HeadMatrices(panels, spec.heads) for panels in made)
     return NativeLatent(
         query_down=load(slices.query_down, ()) if slices.query_down else None,
@@ -95,23 +97,27 @@ def _only_panels(matrix: NativeMatrix) -> Panels:
     return panels
 
 
-def _turned_round(library: Library, source: TensorSource, spec: AttentionSpec, slices: Slices) -> Sequence[Panels]:
+def _turned_round(
+    library: Library, source: TensorSource, spec: AttentionSpec, slices: Slices, weights: str
+) -> Sequence[Panels]:
     """What makes keys, transposed, and what makes values, of the matrix that makes both."""
     assert spec.latent is not None, "it has a latent"
     (wanted,) = slices
-    made_OL = np.empty(wanted.shape, np.float32)
+    storage = turned_storage(source.storage(wanted), weights)
+    made_OL = np.empty(wanted.shape, _NUMBERS[FLOATS[storage]])
     for block in source.blocks(wanted):
-        numbers = block.to_float32()
+        numbers = in_storage(block, storage).view(made_OL.dtype)
         made_OL[block.first_row : block.first_row + len(numbers)] = numbers
     made_NML = made_OL.reshape(spec.heads, -1, spec.value_dim)
     keys_NPL, values_NEL = np.split(made_NML, [spec.latent.plain_dim], axis=1)
-    parts = (keys_NPL.transpose(0, 2, 1), values_NEL)
-    return [_panels(library, source, part.reshape(-1, part.shape[2])) for part in parts]
+    return [_panels(library, source, storage, part) for part in (keys_NPL.transpose(0, 2, 1), values_NEL)]
 
 
-def _panels(library: Library, source: TensorSource, numbers_OI: NDArray[np.float32]) -> Panels:
-    rows, columns = numbers_OI.shape
-    memory = aligned_bytes(matrix_bytes(TRANSPOSED, rows, columns))
-    pack(library, TRANSPOSED, numbers_OI.view(np.uint8), columns, 0, memory)
+def _panels(library: Library, source: TensorSource, storage: str, numbers_NMI: NDArray[Any]) -> Panels:
+    """The matrices of all heads, one below the other."""
+    columns = numbers_NMI.shape[2]
+    numbers_OI = np.ascontiguousarray(numbers_NMI).reshape(-1, columns)
+    memory = aligned_bytes(matrix_bytes(storage, len(numbers_OI), columns))
+    pack(library, storage, numbers_OI.view(np.uint8), columns, 0, memory)
     source.count(memory.nbytes)
-    return Panels(storage=TRANSPOSED, rows=rows, columns=columns, memory=memory)
+    return Panels(storage=storage, rows=len(numbers_OI), columns=columns, memory=memory)

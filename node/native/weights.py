@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.spec import FeedForwardSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, FeedForwardSpec, ModelSpec
 from node.kernels.library import Library
 from node.native.feed_forward import NativeExperts, NativeFeedForward, load_experts
-from node.native.latent import load_latent
+from node.native.latent import NativeLatent, load_latent
 from node.native.matrices import NativeMatrix, load_matrix, load_vector
 from node.native.program import NativeLayer
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
+from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices
 from node.slices.rope_frequencies import frequencies
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
@@ -106,9 +107,7 @@ class _Loading:
         return NativeLayer(
             spec=spec,
             attention_norm_C=self._vector(slices.attention_norm),
-            latent=load_latent(self._library, self._source, spec.attention, slices.latent, self._matrix)
-            if slices.latent
-            else None,
+            latent=self._latent(spec.attention, slices.latent) if slices.latent else None,
             qkv=self._matrix(slices.qkv, slices.qkv_bias) if slices.qkv else None,
             q_norm=self._vector(slices.q_norm),
             k_norm=self._vector(slices.k_norm),
@@ -119,6 +118,9 @@ class _Loading:
             feed_forward=self._feed_forward(spec.feed_forward, slices.feed_forward),
             feed_forward_after_norm_C=self._vector(slices.feed_forward_after_norm),
         )
+
+    def _latent(self, spec: AttentionSpec, slices: LatentSlices) -> NativeLatent:
+        return load_latent(self._library, self._source, spec, slices, self._wanted.weights, self._matrix)
 
     def _feed_forward(
         self, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices

@@ -6,9 +6,10 @@ import functools
 
 from layerline.models.card import ModelCard, TokenizerCard
 from layerline.models.held import WeightForm
+from layerline.models.known_families import family_of_config
 from layerline.models.spec import ModelSpec
 from layerline.models.storage import stored_bytes
-from layerline.models.tensor_rules import ENDS, TensorRule, decoder_tensors, side_lengths
+from layerline.models.tensor_rules import ENDS, TensorRule, side_lengths
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 TOKENIZER = TokenizerCard(json="{}", add_bos=False, bos_id=None, eos_ids=(), chat_template=None)
@@ -22,7 +23,7 @@ def model_card(spec: ModelSpec, *, name: str = "m", digest: str = "digest", stor
     layers = (
         _entry(spec, rule, layer, storage)
         for layer in range(spec.layers)
-        for rule in decoder_tensors(spec.layer(layer))
+        for rule in family_of_config(spec.family).layer_tensors(spec.layer(layer))
     )
     tensors = (*ends, *layers)
     return ModelCard(

@@ -28,6 +28,7 @@ def plan_notes(decision: Decision) -> list[str]:
         *_unevenness_notes(decision),
         *_ways_notes(decision),
         *_converted_notes(decision),
+        *_latent_notes(decision),
         *speed_notes(decision.candidates),
         *(left_out_sentence(each) for each in decision.left_out),
         *_context_notes(decision),
@@ -82,6 +83,17 @@ def _converted_note(form: WeightForm, held_in: str, storages: set[str]) -> str:
     if all(map(form.multiplies, storages)):
         why = "as ranks divide their blocks"
     return f"Matrices stored as {names} are held in {_HELD_WORDS[held_in]}, {why}."
+
+
+def _latent_notes(decision: Decision) -> list[str]:
+    """What is held otherwise than it is stored for the sake of latents."""
+    ranks = ((each.layers, rank.footprint.sizes) for each in decision.assignments for rank in each.group.ranks)
+    found = {pair for layers, sizes in ranks for pair in sizes.of_latents(layers)}
+    return [
+        f"What makes keys and values of latents is stored as {storage_words(storage)} and held in"
+        f" {_HELD_WORDS[held_in]}, as that for keys is multiplied the other way round."
+        for storage, held_in in sorted(found)
+    ]
 
 
 def _split_notes(decision: Decision, split: Split) -> list[str]:
