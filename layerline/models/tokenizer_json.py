@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from layerline.errors import ModelCorruptError
 from layerline.models.card import TokenizerCard
-from layerline.models.end_tokens import end_ids
+from layerline.models.end_tokens import UNMISTAKABLE_ENDS, end_ids
 from layerline.models.fields import REMEDY, Fields
 from layerline.models.json_file import read_json, read_text
 
@@ -32,7 +32,9 @@ def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
     eos_token = _special_token(settings, "eos_token")
     bos_id = _token_id(tokenizer, settings, bos_token, _ids(config, "bos_token_id"))
     control = [
-        (token.content, token_id) for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special
+        (token.content, token_id)
+        for token_id, token in tokenizer.get_added_tokens_decoder().items()
+        if token.special or token.content in UNMISTAKABLE_ENDS
     ]
     named = [
         _token_id(tokenizer, settings, eos_token, []),
