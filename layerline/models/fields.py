@@ -90,6 +90,10 @@ class Fields:
             raise self.wrong(key, "an object")
         return type(self)(value, f"{self.where}, {key}")
 
+    def names(self) -> list[str]:
+        """What there is, be it null."""
+        return list(self._values)
+
     def raw(self, key: str) -> object:
         """Whatever is called `key`, or None."""
         return self._values.get(key)

@@ -9,14 +9,15 @@ Key names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 from __future__ import annotations
 
 from gguf import TokenType
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
+from tokenizers import Tokenizer, decoders, models, normalizers
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.card import TokenizerCard
 from layerline.models.end_tokens import UNMISTAKABLE_ENDS, end_ids
 from layerline.models.fields import REMEDY, Fields
 from layerline.models.pre_tokenizers import GEMMA4, WORD_RULES, WordRules
-from layerline.models.sentencepiece import pieces_tokenizer, sentencepiece_tokenizer
+from layerline.models.sentencepiece import Prefix, merges_by_score, pieces_tokenizer
+from layerline.models.special_tokens import add_special
 
 SENTENCEPIECE_ENDS = {"bos_token_id": 1, "eos_token_id": 2}  # what a file that does not say means
 OTHER_KINDS = {
@@ -30,7 +31,7 @@ OTHER_KINDS = {
     "no_vocab": "none at all",
 }
 # Phi-3's marks take the spaces after them, which its tokenizer.json says and GGUF cannot; but for these.
-PHI3_PLAIN = ("<unk>", "<s>", "<|endoftext|>")
+PHI3_PLAIN = "<unk> <s> <|endoftext|>"
 
 
 def tokenizer_from_gguf(metadata: Fields) -> TokenizerCard:
@@ -38,7 +39,7 @@ def tokenizer_from_gguf(metadata: Fields) -> TokenizerCard:
     tokens = _tokens(metadata)
     kinds = _kinds(metadata, tokens)
     tokenizer, adds_bos = _model(metadata, tokens, kinds)
-    _add_special(tokenizer, tokens, kinds, rstrip=_is_phi3(metadata))
+    add_special(tokenizer, tokens, kinds, take_spaces=_is_phi3(metadata), plain=PHI3_PLAIN)
     bos_id = _token_id(metadata, "bos_token_id", len(tokens))
     ends = [_token_id(metadata, key, len(tokens)) for key in ("eos_token_id", "eot_token_id", "eom_token_id")]
     control = [(token, index) for index, token in enumerate(tokens) if kinds[index] == TokenType.CONTROL]
@@ -91,7 +92,7 @@ def _model(metadata: Fields, tokens: list[str], kinds: list[int]) -> tuple[Token
     """The tokenizer without its special tokens, and whether it adds a beginning unless the file says otherwise."""
     kind = metadata.text("tokenizer.ggml.model")
     if kind == "llama":
-        return sentencepiece_tokenizer(metadata, tokens, kinds), True
+        return _sentencepiece_tokenizer(metadata, tokens, kinds), True
     if kind not in ("gpt2", GEMMA4):
         meant = f" ({OTHER_KINDS[kind]})" if kind in OTHER_KINDS else ""
         message = f"{metadata.where} has a tokenizer of the kind {kind!r}{meant}, which layerline does not have."
@@ -103,8 +104,23 @@ def _model(metadata: Fields, tokens: list[str], kinds: list[int]) -> tuple[Token
     rules = WORD_RULES[name]
     merges = _merges(metadata, tokens)
     if not rules.byte_letters:
-        return pieces_tokenizer(metadata, tokens, kinds, merges, adds_space=False), rules.adds_bos
+        return pieces_tokenizer(metadata.where, tokens, kinds, merges, Prefix.NONE), rules.adds_bos
     return _byte_pair_tokenizer(tokens, merges, rules), rules.adds_bos
+
+
+def _sentencepiece_tokenizer(metadata: Fields, tokens: list[str], kinds: list[int]) -> Tokenizer:
+    scores = _scores(metadata)
+    if len(scores) != len(tokens):
+        raise metadata.wrong("tokenizer.ggml.scores", f"a list of {len(tokens)} numbers")
+    prefix = Prefix.EACH if metadata.flag("tokenizer.ggml.add_space_prefix", True) else Prefix.NONE
+    return pieces_tokenizer(metadata.where, tokens, kinds, merges_by_score(tokens, scores), prefix)
+
+
+def _scores(metadata: Fields) -> list[float]:
+    """The score of each token; some files have them as whole numbers."""
+    raw = metadata.raw("tokenizer.ggml.scores")
+    whole = isinstance(raw, list | tuple) and raw and isinstance(raw[0], int)
+    return [float(score) for score in metadata.list_of(int if whole else float, "tokenizer.ggml.scores")]
 
 
 def _merges(metadata: Fields, tokens: list[str]) -> list[tuple[str, str]]:
@@ -128,19 +144,3 @@ def _byte_pair_tokenizer(tokens: list[str], merges: list[tuple[str, str]], rules
     tokenizer.pre_tokenizer = rules.pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
-
-
-def _add_special(tokenizer: Tokenizer, tokens: list[str], kinds: list[int], *, rstrip: bool) -> None:
-    """Control tokens and the unknown one are left out of decoded text, user-defined ones are not; none is ever cut.
-
-    With `rstrip` they take the spaces after them.
-    """
-    control, user_defined = [], []
-    for token, kind in zip(tokens, kinds, strict=True):
-        takes_spaces = rstrip and token not in PHI3_PLAIN
-        if kind in (TokenType.CONTROL, TokenType.UNKNOWN):
-            control.append(AddedToken(token, normalized=False, special=True, rstrip=takes_spaces))
-        elif kind == TokenType.USER_DEFINED:
-            user_defined.append(AddedToken(token, normalized=False, rstrip=takes_spaces))
-    tokenizer.add_special_tokens(control)
-    tokenizer.add_tokens(user_defined)

@@ -6,36 +6,38 @@ the order of those scores does the same. Source: `LlamaConverter` of the transfo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import Enum
+
 from gguf import TokenType
-from tokenizers import Tokenizer, decoders, models, normalizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from layerline.errors import ModelCorruptError
-from layerline.models.fields import REMEDY, Fields
+from layerline.models.fields import REMEDY
 
 _SPACE = "\u2581"
 
 
-def sentencepiece_tokenizer(metadata: Fields, tokens: list[str], kinds: list[int]) -> Tokenizer:
-    """The tokenizer of a GGUF file, without its special tokens."""
-    scores = _scores(metadata)
-    if len(scores) != len(tokens):
-        raise metadata.wrong("tokenizer.ggml.scores", f"a list of {len(tokens)} numbers")
-    adds_space = metadata.flag("tokenizer.ggml.add_space_prefix", True)
-    return pieces_tokenizer(metadata, tokens, kinds, merges_by_score(tokens, scores), adds_space=adds_space)
+class Prefix(Enum):
+    """Where a space is put before text: nowhere, before each part between control tokens, or only at the beginning."""
+
+    NONE = "none"
+    EACH = "each"
+    FIRST = "first"
 
 
 def pieces_tokenizer(
-    metadata: Fields, tokens: list[str], kinds: list[int], merges: list[tuple[str, str]], *, adds_space: bool
+    where: str, tokens: Sequence[str], kinds: Sequence[int], merges: list[tuple[str, str]], prefix: Prefix
 ) -> Tokenizer:
     """The tokenizer whose tokens are plain text, with U+2581 for a space and bytes for what is not in them.
 
-    With `adds_space` it puts a space before each text. ModelCorruptError if there is not a token for every byte.
+    It is without its special tokens. ModelCorruptError, of the file `where`, if there is not a token for every byte.
     """
     unknown = [token for token, kind in zip(tokens, kinds, strict=True) if kind == TokenType.UNKNOWN]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     missing = [f"<0x{byte:02X}>" for byte in range(256) if f"<0x{byte:02X}>" not in vocabulary]
     if missing:
-        message = f"{metadata.where}: the vocabulary has no token for the byte {missing[0]}."
+        message = f"{where}: the vocabulary has no token for the byte {missing[0]}."
         raise ModelCorruptError(message, remedy=REMEDY)
     model = models.BPE(
         vocab=vocabulary,
@@ -46,26 +48,29 @@ def pieces_tokenizer(
     )
     tokenizer = Tokenizer(model)
     spaces = [normalizers.Replace(" ", _SPACE)]
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), *spaces] if adds_space else spaces)
+    if prefix is Prefix.FIRST:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme="first", split=False)
+    else:
+        each = [normalizers.Prepend(_SPACE)] if prefix is Prefix.EACH else []
+        tokenizer.normalizer = normalizers.Sequence([*each, *spaces])
     steps = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if adds_space else steps)
+    stripped = [] if prefix is Prefix.NONE else [decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence([*steps, *stripped])
     return tokenizer
 
 
-def merges_by_score(tokens: list[str], scores: list[float]) -> list[tuple[str, str]]:
-    """The pairs of tokens that make a third, of the highest score first."""
-    vocabulary = {token: index for index, token in enumerate(tokens)}
+def merges_by_score(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
+    """The pairs of tokens that make a third, of the highest score first, and of those with the longest left one.
+
+    SentencePiece takes the leftmost of the pairs that make a piece; in a run of spaces that is the one whose left part
+    has grown longest.
+    """
+    vocabulary = frozenset(tokens)
     merges = []
-    for piece, index in vocabulary.items():
+    for piece, score in zip(tokens, scores, strict=True):
         for cut in range(1, len(piece)):
             left, right = piece[:cut], piece[cut:]
             if left in vocabulary and right in vocabulary:
-                merges.append((-scores[index], vocabulary[left], vocabulary[right], left, right))
-    return [(left, right) for *_, left, right in sorted(merges)]
-
-
-def _scores(metadata: Fields) -> list[float]:
-    """The score of each token; some files have them as whole numbers."""
-    raw = metadata.raw("tokenizer.ggml.scores")
-    whole = isinstance(raw, list | tuple) and raw and isinstance(raw[0], int)
-    return [float(score) for score in metadata.list_of(int if whole else float, "tokenizer.ggml.scores")]
+                merges.append((-score, -len(left), -len(right), left, right))
+    merges.sort(key=lambda merge: merge[:3])
+    return [(left, right) for *_, left, right in merges]
