@@ -204,4 +204,4 @@ def test_qwen_gives_the_text_of_its_answer() -> None:
     text = "Here's a simple Python function that adds two numbers:\n\n```python\ndef add"
     assert made.decode(ids) == text
     assert made.encode(text).ids == ids
-    assert (card.add_bos, card.eos_ids) == (False, (151643, 151645))
+    assert (card.add_bos, card.eos_ids) == (False, (151643, 151645, 151662, 151663, 151664))
