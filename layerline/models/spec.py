@@ -91,6 +91,21 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class QueryGrowth:
+    """Queries of far positions are multiplied by 1 + factor * ln(1 + ⌊position / length⌋), so that scores stay sharp.
+
+    Source: Nakanishi, Scalable-Softmax (2025).
+    """
+
+    factor: float
+    length: int  # positions
+
+    def __post_init__(self) -> None:
+        require(0 < self.factor < math.inf, "the growth of queries is out of range")
+        require(0 < self.length < MOST_SIDE, "the length after which queries grow is out of range")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionSpec:
     """Grouped-query attention over pages of keys and values. Sizes are those of one head."""
 
@@ -104,6 +119,7 @@ class AttentionSpec:
     qk_norm: QkNorm = "none"  # before they are rotated: those of each head, or of all heads as one
     window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
     scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
+    query_growth: QueryGrowth | None = None
     soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are
 
     def __post_init__(self) -> None:

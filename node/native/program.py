@@ -146,6 +146,14 @@ class _Building:
         source = yield from self._read(layer.attention_norm_C)
         yield _product(source, Buffer.WIDE, layer.qkv)
         yield from self._turned(layer)
+        if (growth := spec.attention.query_growth) is not None:
+            yield Operation(
+                kind=OperationKind.GROW,
+                target=Buffer.WIDE,
+                index=growth.length,
+                size=spec.attention.query_numbers,
+                number=growth.factor,
+            )
         yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index)
         yield from self._added(layer.attention_output, layer.attention_after_norm_C, spec.branch_scale)
         if not spec.parallel:

@@ -344,4 +344,31 @@ FAMILIES: dict[str, FamilyModel] = {
         gguf=InGguf(architecture="exaone4"),
     ),
     "ministral": FamilyModel(config={"model_type": "ministral", "sliding_window": 9, "layer_types": WINDOWED}),
+    "ministral3": FamilyModel(
+        config={
+            "model_type": "ministral3",
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 4.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 32,
+                "llama_4_scaling_beta": 0.3,
+            },
+        },
+        gguf=InGguf(
+            architecture="mistral3",
+            keys={
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 4.0,
+                "rope.scaling.original_context_length": 32,
+                "rope.scaling.yarn_log_multiplier": 1.0,
+                "attention.temperature_scale": 0.3,
+            },
+            converted=pairs_interleaved,
+        ),
+    ),
 }
