@@ -17,7 +17,7 @@ from layerline.models.read import TensorReader
 from layerline.models.spec import FeedForwardSpec, ModelSpec
 from node.kernels.library import Library
 from node.native.feed_forward import NativeExperts, NativeFeedForward, load_experts
-from node.native.matrices import NativeMatrix, load_matrix, load_vector
+from node.native.matrices import NativeMatrix, load_matrix, load_vector, room_for
 from node.native.program import NativeLayer
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.layer_slices import EndSlices, LayerSlices
@@ -121,7 +121,14 @@ class _Loading:
     ) -> NativeFeedForward | NativeExperts:
         if isinstance(slices, FeedForwardSlices):
             return NativeFeedForward.of(slices, self._matrix)
-        return load_experts(spec, slices, self._matrix, self._router, self._vector)
+        weights = self._wanted.weights
+        matrices = [part for expert in slices.experts for part in (*expert.gate_up, *expert.down)]
+        room = room_for(self._source, matrices, weights)
+
+        def matrix(own: Slices, bias: Slices) -> NativeMatrix:
+            return load_matrix(self._library, self._source, own, weights, bias, room.take)
+
+        return load_experts(spec, slices, matrix, self._router, self._vector)
 
     def _router(self, slices: Slices, bias: Slices) -> NativeMatrix:
         """As it is stored, whatever other matrices are held in."""

@@ -135,8 +135,10 @@ def write_family(folder: Path, model: FamilyModel, *, dtype: str = "float32") ->
     return folder
 
 
-def write_family_gguf(path: Path, folder: Path, model: FamilyModel) -> Path:
-    """The folder's weights in float32 as a GGUF file."""
+def write_family_gguf(
+    path: Path, folder: Path, model: FamilyModel, *, storage_of: Callable[[str], str] = lambda name: ""
+) -> Path:
+    """The folder's weights as a GGUF file: in float32, or in what `storage_of` says of a name."""
     from safetensors.numpy import load_file  # noqa: PLC0415
 
     assert model.gguf is not None
@@ -153,7 +155,8 @@ def write_family_gguf(path: Path, folder: Path, model: FamilyModel) -> Path:
         for name, rows in model.gguf.converted(own_name, own_rows).items():
             stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
             assert stored_name is not None, name
-            writer.add_tensor(stored_name, np.ascontiguousarray(rows))
+            kind = gguf.GGMLQuantizationType[storage_of(stored_name) or "F32"]
+            writer.add_tensor(stored_name, gguf.quants.quantize(np.ascontiguousarray(rows), kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
