@@ -34,6 +34,7 @@ from layerline.models.folder import is_model
 from layerline.models.indexer import card_at, index_apart
 from layerline.models.mismatch import describe_mismatch
 from layerline.models.names import composed, listed_name, name_as_listed, path_here
+from layerline.models.other_models import refuse_other_folder
 from layerline.peer import Peer
 
 OnProgress = Callable[[str, int, int], None]
@@ -136,6 +137,7 @@ async def _meaning(reference: str, members: Sequence[Member], on_progress: OnPro
     name = await asyncio.to_thread(listed_name, reference, listed)
     if path is None:
         if name is None:
+            await asyncio.to_thread(_refuse_other_folder, reference)
             raise _not_found(reference, members, is_path=False)
         return _Meaning(name=name, members=_having(members, name))
     own = await _own_card(Path(path), composed(Path(path).name), on_progress)
@@ -149,6 +151,12 @@ def _model_here(reference: str) -> str | None:
     """Where on this machine `reference` is a model; a link there may have lost the suffix of what it leads to."""
     path = path_here(reference)
     return path if path and (is_model(Path(path)) or is_model(Path(path).resolve())) else None
+
+
+def _refuse_other_folder(reference: str) -> None:
+    """ModelUnsupportedError if `reference` is a folder of this machine with something that is no model."""
+    if path := path_here(reference):
+        refuse_other_folder(Path(path))
 
 
 def _listings(members: Sequence[Member]) -> Iterator[ModelListing]:

@@ -9,6 +9,7 @@ Source: `configuration_utils.py` and `modeling_rope_utils.py` of transformers 5.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from layerline.errors import ModelUnsupportedError
 from layerline.models.fields import Fields
@@ -33,9 +34,10 @@ class ConfigFields(Fields):
             return null
         return self.integer(key, missing)
 
-    def nullable_number(self, key: str, default: float) -> float:
-        """The number over 0 called `key`; 0 if it is null."""
-        return 0.0 if self.has(key) and self.raw(key) is None else self.positive(key, default)
+    def nullable_number(self, key: str, default: float | None) -> float:
+        """The number over 0 called `key`; 0 if it is null, or missing and without a default."""
+        missing = self.raw(key) is None and (self.has(key) or default is None)
+        return 0.0 if missing else self.positive(key, default)
 
     def _get(self, key: str, default: object) -> object:
         return self.raw(key) if self.has(key) else super()._get(key, default)
@@ -61,7 +63,7 @@ def even_head_dim(config: ConfigFields) -> int:
 
 
 def attention_from_config(
-    config: ConfigFields, *, kv_heads: int, head_dim: int, rope: RopeSpec, qkv_bias: bool = False
+    config: ConfigFields, *, kv_heads: int, head_dim: int, rope: RopeSpec | None, qkv_bias: bool = False
 ) -> AttentionSpec:
     """Attention without a window; the family says how it reads the sizes."""
     return AttentionSpec(
@@ -159,3 +161,10 @@ def windows_by_layer(config: ConfigFields, context_tokens: int) -> list[int]:
     if SLIDING in kinds and not has_size:
         raise unsupported(config, f"layer_types with {SLIDING} but without a window")
     return [window_tokens if kind == SLIDING else 0 for kind in kinds]
+
+
+def windowed_layers(layer: LayerSpec, kinds: Sequence[str], window_tokens: int) -> list[LayerSpec]:
+    """A layer of each kind, FULL or SLIDING; those have a window, if there is one."""
+    attention = replace(layer.attention, window_tokens=window_tokens)
+    sliding = replace(layer, attention=attention)
+    return [sliding if kind == SLIDING else layer for kind in kinds]

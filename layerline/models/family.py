@@ -26,3 +26,4 @@ class Family:
     from_gguf: Callable[[GgufModel], ModelSpec] | None = None
     layer_tensors: Callable[[LayerSpec], Sequence[TensorRule]] = decoder_tensors
     end_tensors: Sequence[TensorRule] = ENDS
+    text_parts: Sequence[str] = ()  # what config.json calls the text part of multimodal models of the family

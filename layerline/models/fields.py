@@ -90,6 +90,10 @@ class Fields:
             raise self.wrong(key, "an object")
         return type(self)(value, f"{self.where}, {key}")
 
+    def with_missing(self, values: Mapping[str, object]) -> Self:
+        """The same, and those of `values` that are missing."""
+        return type(self)({**values, **self._values}, self.where)
+
     def raw(self, key: str) -> object:
         """Whatever is called `key`, or None."""
         return self._values.get(key)

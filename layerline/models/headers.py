@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from layerline.errors import ModelCorruptError, ModelNotFoundError
+from layerline.errors import ModelCorruptError, ModelNotFoundError, ModelUnsupportedError
 from layerline.models.card import TokenizerCard
 from layerline.models.config_fields import ConfigFields
 from layerline.models.fields import REMEDY, Fields
@@ -18,14 +18,16 @@ from layerline.models.gguf_parts import read_whole_gguf
 from layerline.models.gguf_rope import RopeTensors
 from layerline.models.gguf_tokenizer import tokenizer_from_gguf
 from layerline.models.json_file import read_json
-from layerline.models.known_families import family_of_config, family_of_gguf
+from layerline.models.known_families import family_of_config, family_of_gguf, is_known_family
 from layerline.models.layout import lay_out
+from layerline.models.other_models import refuse_other_models
 from layerline.models.quantised.biases import zero_biases
 from layerline.models.quantised.config import quantisation_of
 from layerline.models.safetensors_file import read_safetensors
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import tensor_corrupt
 from layerline.models.tensor_table import StoredTensor, TensorEntry, stored_places
+from layerline.models.text_part import NOTE, is_multimodal, text_config, text_tensors
 from layerline.models.tied_output import with_stored_output
 from layerline.models.tokenizer_json import tokenizer_from_folder
 from layerline.models.unreadable import open_model_file, unreadable
@@ -47,6 +49,7 @@ class Headers:
     tensors: tuple[TensorEntry, ...]
     tokenizer: TokenizerCard
     files: Mapping[str, Path]
+    notes: tuple[str, ...] = ()
     output_may_be_copy: bool = False  # of the embedding, to which config.json ties it; their hashes will tell
 
 
@@ -111,11 +114,20 @@ def _rope_factors(files: Mapping[str, Path], tensor: StoredTensor) -> tuple[floa
 
 def _folder_headers(folder: Path) -> Headers:
     values, where = read_json(folder / "config.json"), str(folder / "config.json")
-    config = ConfigFields(values, where)
-    family = family_of_config(config.text("model_type"))
+    whole = ConfigFields(values, where)
+    refuse_other_models(whole, folder)
+    config, multimodal = text_config(whole), is_multimodal(whole)
+    model_type = config.text("model_type")
+    if whole.raw("auto_map") and not is_known_family(model_type):
+        message = f"{where} asks for code that comes with the model (auto_map), which layerline never runs."
+        remedy = f"layerline does not know the family {model_type!r} by itself; use a model of one that it knows."
+        raise ModelUnsupportedError(message, remedy=remedy)
+    family = family_of_config(model_type)
     with _sizes_of(config):
         configured = family.from_config(config)
     stored = read_safetensors(folder, quantisation_of(config))
+    if multimodal:
+        stored = text_tensors(stored)
     spec = with_stored_output(configured, stored)
     tensors = lay_out(family, spec, "safetensors", stored, zero_biases(folder, stored))
     return Headers(
@@ -125,4 +137,5 @@ def _folder_headers(folder: Path) -> Headers:
         tokenizer=tokenizer_from_folder(folder, Fields(values, where)),
         files={file: folder / file for file in sorted({place.file for place in stored_places(tensors)})},
         output_may_be_copy=spec != configured,
+        notes=(NOTE,) if multimodal else (),
     )

@@ -44,9 +44,10 @@ def index_model(path: Path, name: str, progress: Progress) -> ModelCard:
     if _versions(headers.files) != before:
         raise ModelCorruptError(f"{path} changed while it was indexed.", remedy="Try again once it is complete.")
     spec = headers.spec
-    notes: tuple[str, ...] = ()
+    notes = headers.notes
     if headers.output_may_be_copy:
-        spec, tensors, notes = without_copied_output(spec, tensors)
+        spec, tensors, further = without_copied_output(spec, tensors)
+        notes += further
     return ModelCard(
         name=name,
         digest=model_digest(spec, tensors, headers.tokenizer),

@@ -24,12 +24,22 @@ def known_families() -> tuple[Family, ...]:
 
 def family_of_config(model_type: str) -> Family:
     """The family of config.json's `model_type`; ModelUnsupportedError names those that are known."""
-    return _known({family.model_type: family for family in known_families()}, model_type)
+    return _known(_by_model_type(), model_type)
+
+
+def is_known_family(model_type: str) -> bool:
+    """Whether there is one of config.json's `model_type`."""
+    return model_type in _by_model_type()
 
 
 def family_of_gguf(architecture: str) -> Family:
     """The family of GGUF's `general.architecture`; ModelUnsupportedError names those that are known."""
     return _known({family.architecture: family for family in known_families() if family.from_gguf}, architecture)
+
+
+@functools.cache
+def _by_model_type() -> dict[str, Family]:
+    return {name: family for family in known_families() for name in (family.model_type, *family.text_parts)}
 
 
 def _known(families: dict[str, Family], found: str) -> Family:

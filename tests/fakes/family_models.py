@@ -280,4 +280,71 @@ FAMILIES: dict[str, FamilyModel] = {
         config={"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0, 2], "attention_bias": True},
     ),
     "smollm3 by layers": FamilyModel(config={"model_type": "smollm3", "no_rope_layers": [1, 0, 0, 1]}),
+    "gemma3_text": FamilyModel(
+        config={
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 6,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "tie_word_embeddings": True,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 9,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+        gguf=InGguf(
+            architecture="gemma3",
+            keys={
+                "block_count": 6,
+                "attention.sliding_window": 9,
+                "rope.freq_base": 1000000.0,
+                "rope.scaling.type": "linear",
+                "rope.scaling.factor": 8.0,
+            },
+            converted=norms_from_zero,
+        ),
+    ),
+    "olmo3": FamilyModel(
+        config={
+            "model_type": "olmo3",
+            "sliding_window": 9,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn",
+                    "factor": 4.0,
+                    "rope_theta": 500000.0,
+                    "original_max_position_embeddings": 32,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+            },
+        },
+        most_ranks=1,
+    ),
+    "cohere2": FamilyModel(
+        config={"model_type": "cohere2", "sliding_window": 9, "layer_norm_eps": 1e-5, "tie_word_embeddings": True},
+        gguf=InGguf(
+            architecture="cohere2",
+            keys={
+                "attention.sliding_window": 9,
+                "attention.layer_norm_epsilon": 1e-5,
+                "attention.layer_norm_rms_epsilon": None,
+                "logit_scale": 0.0625,
+            },
+        ),
+    ),
+    "glm": FamilyModel(config={"model_type": "glm"}),
+    "glm4": FamilyModel(
+        config={"model_type": "glm4", "partial_rotary_factor": 0.5},
+        gguf=InGguf(architecture="glm4", keys={"rope.dimension_count": HEAD_DIM // 2}),
+    ),
+    "exaone4": FamilyModel(
+        config={"model_type": "exaone4", "sliding_window": 9, "sliding_window_pattern": 4},
+        gguf=InGguf(architecture="exaone4", keys={"attention.sliding_window": 9}),
+    ),
+    "exaone4 without windows": FamilyModel(
+        config={"model_type": "exaone4", "sliding_window": None, "layer_types": ["full_attention"] * LAYERS},
+        gguf=InGguf(architecture="exaone4"),
+    ),
+    "ministral": FamilyModel(config={"model_type": "ministral", "sliding_window": 9, "layer_types": WINDOWED}),
 }

@@ -2,7 +2,6 @@
 layer with a window."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from layerline.models.config_fields import (
@@ -16,6 +15,7 @@ from layerline.models.config_fields import (
     layer_types,
     model_from_config,
     window_from_config,
+    windowed_layers,
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.families.gemma import layer_tensors
@@ -29,7 +29,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     window_from_gguf,
 )
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import ENDS, with_norms_from_zero
 
 NAME = "gemma2"
@@ -51,15 +51,11 @@ def from_config(config: ConfigFields) -> ModelSpec:
         soft_cap=config.nullable_number("attn_logit_softcapping", 50.0),
     )
     feed_forward = feed_forward_from_config(config, activation="hidden_activation", default="gelu_pytorch_tanh")
+    layer, kinds = LayerSpec(attention=attention, feed_forward=feed_forward, norms="around"), _alternating(layers)
     return model_from_config(
         config,
         NAME,
-        _layers(
-            attention,
-            feed_forward,
-            layer_types(config, _alternating(layers)),
-            window_from_config(config, context_tokens),
-        ),
+        windowed_layers(layer, layer_types(config, kinds), window_from_config(config, context_tokens)),
         context_tokens,
         tied_output=True,
         embedding_scale=math.sqrt(config.integer("hidden_size")),
@@ -77,11 +73,11 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
         scale=(shared if layers == LAYERS_OF_27B else attention.head_dim) ** -0.5,
         soft_cap=gguf.number("attn_logit_softcapping", 50.0),
     )
-    feed_forward = feed_forward_from_gguf(gguf, "gelu_tanh")
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_gguf(gguf, "gelu_tanh"), norms="around")
     return model_from_gguf(
         gguf,
         NAME,
-        _layers(attention, feed_forward, _alternating(layers), window_from_gguf(gguf)),
+        windowed_layers(layer, _alternating(layers), window_from_gguf(gguf)),
         embedding_scale=math.sqrt(gguf.integer("embedding_length")),
         logit_cap=gguf.number("final_logit_softcapping", 30.0),
     )
@@ -89,16 +85,6 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
 
 def _alternating(layers: int) -> list[str]:
     return [FULL if layer % 2 else SLIDING for layer in range(layers)]
-
-
-def _layers(
-    attention: AttentionSpec, feed_forward: FeedForwardSpec, kinds: Sequence[str], window_tokens: int
-) -> list[LayerSpec]:
-    windows = [window_tokens if kind == SLIDING else 0 for kind in kinds]
-    return [
-        LayerSpec(attention=replace(attention, window_tokens=window), feed_forward=feed_forward, norms="around")
-        for window in windows
-    ]
 
 
 FAMILY = Family(

@@ -50,4 +50,10 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     return plain_model_from_gguf(gguf, NAME, attention_from_gguf(gguf, qkv_bias=True))
 
 
-FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)
+FAMILY = Family(
+    model_type=NAME,
+    from_config=from_config,
+    architecture=NAME,
+    from_gguf=from_gguf,
+    text_parts=("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"),
+)

@@ -48,4 +48,10 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     return plain_model_from_gguf(gguf, NAME, replace(attention_from_gguf(gguf), qk_norm="heads"))
 
 
-FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)
+FAMILY = Family(
+    model_type=NAME,
+    from_config=from_config,
+    architecture=NAME,
+    from_gguf=from_gguf,
+    text_parts=("qwen3_vl_text",),
+)

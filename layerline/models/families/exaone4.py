@@ -1,0 +1,87 @@
+"""EXAONE 4: norms after attention and feed-forward, and normed heads; beside windows, full layers do not rotate."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from layerline.models.config_fields import (
+    SLIDING,
+    ConfigFields,
+    attention_from_config,
+    check_config,
+    even_head_dim,
+    every_nth_full,
+    feed_forward_from_config,
+    layer_count,
+    layer_types,
+    model_from_config,
+    window_from_config,
+)
+from layerline.models.config_rope import rope_from_config
+from layerline.models.family import Family
+from layerline.models.gguf_fields import (
+    GgufModel,
+    attention_from_gguf,
+    check_gguf,
+    feed_forward_from_gguf,
+    layer_count_of_gguf,
+    model_from_gguf,
+    window_from_gguf,
+)
+from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+
+NAME = "exaone4"
+FULL_EVERY = 4
+WINDOW = "sliding_window"
+
+
+def from_config(config: ConfigFields) -> ModelSpec:
+    check_config(config)
+    context_tokens, layers = config.integer("max_position_embeddings", 2048), layer_count(config)
+    even = even_head_dim(config)
+    attention = attention_from_config(
+        config,
+        kv_heads=config.integer("num_key_value_heads", 32),
+        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        rope=rope_from_config(config, context_tokens),
+    )
+    has_windows = not config.has(WINDOW) or config.raw(WINDOW) is not None
+    nth = config.integer("sliding_window_pattern", FULL_EVERY) if has_windows else 0
+    kinds = layer_types(config, every_nth_full(layers, nth))
+    window_tokens = window_from_config(config, context_tokens)
+    return model_from_config(
+        config,
+        NAME,
+        _layers(attention, feed_forward_from_config(config), kinds, window_tokens, plain_full=has_windows),
+        context_tokens,
+        norm_epsilon=1e-5,
+    )
+
+
+def from_gguf(gguf: GgufModel) -> ModelSpec:
+    check_gguf(gguf)
+    window_tokens = window_from_gguf(gguf)
+    kinds = every_nth_full(layer_count_of_gguf(gguf), FULL_EVERY if window_tokens else 0)
+    attention, feed_forward = attention_from_gguf(gguf), feed_forward_from_gguf(gguf)
+    return model_from_gguf(
+        gguf, NAME, _layers(attention, feed_forward, kinds, window_tokens, plain_full=window_tokens > 0)
+    )
+
+
+def _layers(
+    attention: AttentionSpec,
+    feed_forward: FeedForwardSpec,
+    kinds: Sequence[str],
+    window_tokens: int,
+    *,
+    plain_full: bool,
+) -> list[LayerSpec]:
+    """`plain_full`: the layers without a window are not rotated."""
+    normed = replace(attention, qk_norm="heads")
+    sliding, full = replace(normed, window_tokens=window_tokens), replace(normed, rope=None) if plain_full else normed
+    return [
+        LayerSpec(attention=sliding if kind == SLIDING else full, feed_forward=feed_forward, norms="after")
+        for kind in kinds
+    ]
+
+
+FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)

@@ -1,0 +1,53 @@
+"""GLM-4 of 2024, as `glm` in transformers: Llama that turns half of each head, pair by neighbouring pair."""
+
+from dataclasses import replace
+
+from layerline.models.config_fields import (
+    ConfigFields,
+    attention_from_config,
+    check_config,
+    even_head_dim,
+    feed_forward_from_config,
+    layer_count,
+    model_from_config,
+)
+from layerline.models.config_rope import rope_from_config
+from layerline.models.family import Family
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
+from layerline.models.tensor_rules import FEED_FORWARD, TensorRule, decoder_tensors, stacked
+
+NAME = "glm"
+PARTIAL = "partial_rotary_factor"
+EPSILON = 1.5625e-07
+
+
+def from_config(config: ConfigFields) -> ModelSpec:
+    context_tokens = config.integer("max_position_embeddings", 1 << 17)
+    layer = LayerSpec(attention=glm_attention(config, context_tokens), feed_forward=feed_forward_from_config(config))
+    return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens, norm_epsilon=EPSILON)
+
+
+def glm_attention(config: ConfigFields, context_tokens: int) -> AttentionSpec:
+    """Attention of this family and of glm4; half of each head is turned unless the config says otherwise."""
+    check_config(config)
+    head_dim = config.nullable_integer("head_dim", missing=128, null=even_head_dim(config))
+    rope = rope_from_config(config, context_tokens, head_dim=head_dim)
+    says_part = config.has(PARTIAL) or any(
+        config.raw(key) and config.section(key).has(PARTIAL) for key in ("rope_parameters", "rope_scaling")
+    )
+    return attention_from_config(
+        config,
+        kv_heads=config.nullable_integer("num_key_value_heads", missing=2, null=config.integer("num_attention_heads")),
+        head_dim=head_dim,
+        rope=replace(rope, interleaved=True, rotated=rope.rotated if says_part else head_dim // 2),
+        qkv_bias=config.flag("attention_bias", True),
+    )
+
+
+def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
+    return stacked(
+        decoder_tensors(layer), "mlp.gate_up_proj.weight", "ffn_up.weight", {"gate": (), "up": (FEED_FORWARD,)}
+    )
+
+
+FAMILY = Family(model_type=NAME, from_config=from_config, layer_tensors=layer_tensors)

@@ -1,0 +1,41 @@
+"""Ministral: Mistral whose config says for each layer whether it has the window."""
+
+from layerline.models.config_fields import (
+    FULL,
+    SLIDING,
+    ConfigFields,
+    attention_from_config,
+    check_config,
+    even_head_dim,
+    feed_forward_from_config,
+    layer_count,
+    layer_types,
+    model_from_config,
+    window_from_config,
+    windowed_layers,
+)
+from layerline.models.config_rope import rope_from_config
+from layerline.models.family import Family
+from layerline.models.spec import LayerSpec, ModelSpec
+
+NAME = "ministral"
+
+
+def from_config(config: ConfigFields) -> ModelSpec:
+    check_config(config)
+    context_tokens, even = config.integer("max_position_embeddings", 1 << 17), even_head_dim(config)
+    heads = config.integer("num_attention_heads")
+    attention = attention_from_config(
+        config,
+        kv_heads=config.nullable_integer("num_key_value_heads", missing=8, null=heads),
+        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        rope=rope_from_config(config, context_tokens),
+    )
+    window_tokens = window_from_config(config, context_tokens)
+    default = [SLIDING if window_tokens else FULL] * layer_count(config)
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_config(config))
+    layers = windowed_layers(layer, layer_types(config, default), window_tokens)
+    return model_from_config(config, NAME, layers, context_tokens)
+
+
+FAMILY = Family(model_type=NAME, from_config=from_config)

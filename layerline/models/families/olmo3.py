@@ -1,0 +1,60 @@
+"""OLMo 3: OLMo 2 with a window in most layers, in which its rotation is not scaled. In GGUF it is olmo2."""
+
+from dataclasses import replace
+
+from layerline.models.config_fields import (
+    SLIDING,
+    ConfigFields,
+    attention_from_config,
+    check_config,
+    even_head_dim,
+    every_nth_full,
+    feed_forward_from_config,
+    layer_count,
+    layer_types,
+    model_from_config,
+    window_from_config,
+)
+from layerline.models.config_rope import has_layer_types, rope_from_config, rope_of_layer_type
+from layerline.models.family import Family
+from layerline.models.spec import LayerSpec, ModelSpec, RopeSpec
+
+NAME = "olmo3"
+FULL_EVERY = 4
+THETA = 500000.0
+
+
+def from_config(config: ConfigFields) -> ModelSpec:
+    check_config(config)
+    context_tokens, heads = config.integer("max_position_embeddings", 2048), config.integer("num_attention_heads")
+    even = even_head_dim(config)
+    attention = attention_from_config(
+        config,
+        kv_heads=config.nullable_integer("num_key_value_heads", missing=heads, null=heads),
+        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        rope=None,
+        qkv_bias=config.flag("attention_bias", False),
+    )
+    attention = replace(attention, output_bias=attention.qkv_bias, qk_norm="rows")
+    feed_forward, window_tokens = feed_forward_from_config(config), window_from_config(config, context_tokens)
+
+    def layer(kind: str) -> LayerSpec:
+        own = replace(
+            attention,
+            rope=_rope(config, kind, context_tokens),
+            window_tokens=window_tokens if kind == SLIDING else 0,
+        )
+        return LayerSpec(attention=own, feed_forward=feed_forward, norms="after")
+
+    kinds = layer_types(config, every_nth_full(layer_count(config), FULL_EVERY))
+    return model_from_config(config, NAME, [layer(kind) for kind in kinds], context_tokens, norm_epsilon=1e-5)
+
+
+def _rope(config: ConfigFields, kind: str, context_tokens: int) -> RopeSpec | None:
+    if has_layer_types(config):
+        return rope_of_layer_type(config, context_tokens, kind, theta=THETA)
+    rope = rope_from_config(config, context_tokens, theta=THETA)
+    return RopeSpec(theta=rope.theta) if kind == SLIDING else rope
+
+
+FAMILY = Family(model_type=NAME, from_config=from_config)
