@@ -69,6 +69,16 @@ def gate_as_vector(name: str, rows: Rows) -> Mapping[str, Rows]:
     return {name: rows.squeeze()}
 
 
+def granite_experts(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As llama.cpp's converter does it: gate and up of all experts apart, and the rows of heads as Llama's."""
+    for stack in ("block_sparse_moe.input_linear", "block_sparse_moe.experts.gate_up_proj"):
+        if stack in name:
+            layer, half = name.partition(".block_sparse_moe.")[0], rows.shape[1] // 2
+            parts = {"gate": rows[:, :half], "up": rows[:, half:]}
+            return {f"{layer}.mlp.experts.{part}_proj.weight": part_rows for part, part_rows in parts.items()}
+    return pairs_interleaved(name, rows)
+
+
 def pairs_interleaved(name: str, rows: Rows) -> Mapping[str, Rows]:
     """As llama.cpp's converter does it where it calls the rotation that of Llama."""
     for side, heads in (("q_proj", HEADS), ("k_proj", KV_HEADS)):
@@ -278,6 +288,37 @@ FAMILIES: dict[str, FamilyModel] = {
     ),
     "qwen3_moe with dense layers": FamilyModel(
         config={"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0, 2], "attention_bias": True},
+    ),
+    "olmoe": FamilyModel(
+        config={"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True},
+        most_ranks=1,
+    ),
+    "olmoe as it is": FamilyModel(
+        config={"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 3},
+        gguf=InGguf(architecture="olmoe", keys={"expert_count": 8, "expert_used_count": 3}),
+        most_ranks=1,
+    ),
+    "granitemoe": FamilyModel(
+        config={
+            "model_type": "granitemoe",
+            "num_local_experts": 6,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.4,
+            "attention_multiplier": 0.3,
+            "logits_scaling": 2.5,
+        },
+        gguf=InGguf(
+            architecture="granitemoe",
+            keys={
+                "expert_count": 6,
+                "expert_used_count": 2,
+                "embedding_scale": 3.0,
+                "residual_scale": 0.4,
+                "attention.scale": 0.3,
+                "logit_scale": 2.5,
+            },
+            converted=granite_experts,
+        ),
     ),
     "smollm3 by layers": FamilyModel(config={"model_type": "smollm3", "no_rope_layers": [1, 0, 0, 1]}),
     "gemma3_text": FamilyModel(
