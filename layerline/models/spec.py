@@ -104,6 +104,7 @@ class AttentionSpec:
     qk_norm: QkNorm = "none"  # before they are rotated: those of each head, or of all heads as one
     window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
     scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
+    sinks: bool = False  # each head has a learned score that takes its share and has no value
     soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are
 
     def __post_init__(self) -> None:

@@ -109,6 +109,7 @@ class _Loading:
             q_norm=self._vector(slices.q_norm),
             k_norm=self._vector(slices.k_norm),
             rotation=None if rope is None else self._rotations.index((rope, spec.attention.head_dim)),
+            sinks=self._vector(slices.sinks),
             attention_output=self._matrix(slices.attention_output, slices.attention_output_bias),
             attention_after_norm_C=self._vector(slices.attention_after_norm),
             feed_forward_norm_C=self._vector(slices.feed_forward_norm),

@@ -13,11 +13,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_torch
 
 from layerline.models.held import WeightForm
 from layerline.models.sizes import ModelSizes
 from tests.fakes.family_models import FAMILIES, HIDDEN, FamilyModel, copied, write_family, write_family_gguf
 from tests.fakes.logits import assert_close
+from tests.fakes.quantised import FORMS
+from tests.fakes.ranked_stages import ranked_chain
 from tests.fakes.tiny_models import BY_KERNELS, Rows, StoredModel, logits_of, reference_logits
 
 Tensors = Mapping[str, NDArray[np.float32]]
@@ -29,11 +32,15 @@ STANDARD = {**BY_KERNELS, "precision": "standard"}
 
 def changed(folder: Path, target: Path, change: Callable[[Tensors], Tensors], **config: Any) -> StoredModel:
     """The folder with other tensors, and perhaps with another config."""
-    said = json.loads((folder / "config.json").read_text())
-    path = copied(folder, target, {**said, **config})
+    path = copied(folder, target, {**config_of(folder), **config})
     tensors = change(load_file(folder / "model.safetensors"))
     save_file({name: np.ascontiguousarray(rows) for name, rows in tensors.items()}, path / "model.safetensors")
     return StoredModel.at(path)
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return said
 
 
 def logits(stored: StoredModel, tokens: list[int], **computed: Any) -> NDArray[np.float32]:
@@ -167,3 +174,57 @@ def test_all_experts_are_held_and_the_chosen_are_read(tmp_path: Path, ranks: int
     whole = sum(entry.nbytes for entry in stored.card.tensors if entry.name.startswith("layers.0."))
     assert held <= 1.03 * ranks * whole
     assert sum(part.layers[0].numbers for part in parts) < numbers
+
+
+@COMPUTED
+def test_gpt_oss_as_it_is_published(tmp_path: Path, computed: dict[str, Any]) -> None:
+    """The matrices of all experts of a layer in pieces of MXFP4, against the same numbers in float32."""
+    folder, form, random = (
+        write_family(tmp_path / "folder", FAMILIES["gpt_oss"]),
+        FORMS["mxfp4"],
+        np.random.default_rng(6),
+    )
+    pieces: dict[str, NDArray[Any]] = {}
+    numbers: dict[str, NDArray[np.float32]] = {}
+    for name, rows in load_file(folder / "model.safetensors").items():
+        if rows.ndim == 3:
+            made = [form.make(random, *rows.shape[:0:-1]) for _ in rows]
+            numbers[name] = np.stack([own.T for _, own in made])
+            for ending in ("_blocks", "_scales"):
+                pieces[name + ending] = np.stack([own[ending].numpy() for own, _ in made])
+    exact = changed(folder, tmp_path / "exact", lambda tensors: {**tensors, **numbers})
+    quantised = changed(
+        folder,
+        tmp_path / "quantised",
+        lambda tensors: {**{name: rows for name, rows in tensors.items() if name not in numbers}, **pieces},
+        quantization_config=form.config,
+    )
+    expected = reference_logits(exact.reference(), TOKENS)[-1]
+    for stored in (exact, quantised):
+        assert_close(logits(stored, TOKENS, **computed), expected)
+    with ranked_chain(quantised, (2,), **computed) as chain:
+        (drawn,) = chain.step(Rows(token_ids=TOKENS))
+        assert_close(logits_of(drawn), expected)
+
+
+@COMPUTED
+@pytest.mark.parametrize("name", ["gptq-4-32-ordered", "gptq-8-row-ordered", "awq-32", "fp8-block", "packed-8-row"])
+def test_experts_of_quantised_folders(tmp_path: Path, name: str, computed: dict[str, Any]) -> None:
+    """Each expert's matrices in pieces of their own, in orders of their own."""
+    form, random = FORMS[name], np.random.default_rng(7)
+    config = {**FAMILIES["qwen3_moe"].config, "moe_intermediate_size": 64}
+    folder = write_family(tmp_path / "folder", FamilyModel(config=config))
+    pieces: dict[str, torch.Tensor] = {}
+    numbers: dict[str, NDArray[np.float32]] = {}
+    for tensor, rows in load_file(folder / "model.safetensors").items():
+        if ".experts." in tensor:
+            made, numbers[tensor] = form.make(random, *rows.shape)
+            pieces |= {tensor.removesuffix(".weight") + ending: piece for ending, piece in made.items()}
+    exact = changed(folder, tmp_path / "exact", lambda tensors: {**tensors, **numbers})
+    path = copied(folder, tmp_path / "quantised", {**config_of(folder), "quantization_config": dict(form.config)})
+    kept = {tensor: rows for tensor, rows in load_file(folder / "model.safetensors").items() if tensor not in numbers}
+    save_torch(
+        {**{tensor: torch.from_numpy(rows) for tensor, rows in kept.items()}, **pieces}, path / "model.safetensors"
+    )
+    quantised = StoredModel.at(path)
+    assert_close(logits(quantised, TOKENS, **computed), logits(exact, TOKENS, **computed))

@@ -69,6 +69,20 @@ def gate_as_vector(name: str, rows: Rows) -> Mapping[str, Rows]:
     return {name: rows.squeeze()}
 
 
+def gpt_oss_experts(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As llama.cpp's converter does it: gate and up apart, and outputs as rows."""
+    if name.endswith("sinks"):
+        return {f"{name}.weight": rows}
+    stack, _, part = name.partition(".experts.")
+    if not part:
+        return {name: rows}
+    ending = ".bias" if part.endswith("_bias") else ".weight"
+    own = rows if ending == ".bias" else rows.swapaxes(1, 2)
+    if part.startswith("down"):
+        return {f"{stack}.experts.down_proj{ending}": own}
+    return {f"{stack}.experts.{half}_proj{ending}": own[:, first::2] for first, half in enumerate(("gate", "up"))}
+
+
 def granite_experts(name: str, rows: Rows) -> Mapping[str, Rows]:
     """As llama.cpp's converter does it: gate and up of all experts apart, and the rows of heads as Llama's."""
     for stack in ("block_sparse_moe.input_linear", "block_sparse_moe.experts.gate_up_proj"):
@@ -186,6 +200,21 @@ EXPERTS_IN_GGUF: dict[str, object] = {
     "expert_count": 8,
     "expert_used_count": 3,
     "expert_feed_forward_length": 40,
+}
+GPT_OSS: dict[str, object] = {
+    "model_type": "gpt_oss",
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+    "sliding_window": 9,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 150000.0,
+        "factor": 4.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 32,
+    },
 }
 WINDOWED = ["sliding_attention", "full_attention"] * (LAYERS // 2)
 FAMILIES: dict[str, FamilyModel] = {
@@ -318,6 +347,24 @@ FAMILIES: dict[str, FamilyModel] = {
                 "logit_scale": 2.5,
             },
             converted=granite_experts,
+        ),
+    ),
+    "gpt_oss": FamilyModel(config={**GPT_OSS, "layer_types": WINDOWED}),
+    "gpt_oss in bounds": FamilyModel(
+        config=GPT_OSS,
+        gguf=InGguf(
+            architecture="gpt-oss",
+            keys={
+                "expert_count": 6,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 96,
+                "attention.sliding_window": 9,
+                "rope.freq_base": 150000.0,
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 4.0,
+                "rope.scaling.original_context_length": 32,
+            },
+            converted=gpt_oss_experts,
         ),
     ),
     "smollm3 by layers": FamilyModel(config={"model_type": "smollm3", "no_rope_layers": [1, 0, 0, 1]}),
