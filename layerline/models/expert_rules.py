@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from layerline.models.spec import ExpertsSpec, FeedForwardSpec, LayerSpec
+from layerline.models.feed_forward_spec import ExpertsSpec, FeedForwardSpec
+from layerline.models.spec import LayerSpec
 from layerline.models.tensor_rules import (
     EXPERTS,
     FEED_FORWARD,

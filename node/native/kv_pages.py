@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.sizes import position_bytes
+from layerline.models.kv_sizes import position_bytes
 from layerline.models.spec import AttentionSpec
 from node.kernels.engine import aligned_bytes
 from node.kernels.structures import KV_STORAGES, TILE, AttentionForm, LayerState, Pages

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.card import ModelCard
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.spec import FeedForwardSpec, ModelSpec
+from layerline.models.spec import ModelSpec
 from node.kernels.library import Library
 from node.native.feed_forward import NativeExperts, NativeFeedForward, load_experts
 from node.native.matrices import NativeMatrix, load_matrix, load_vector, room_for

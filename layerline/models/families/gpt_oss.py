@@ -23,6 +23,7 @@ from layerline.models.config_fields import (
 from layerline.models.config_rope import rope_from_config
 from layerline.models.expert_rules import FOLDER_LAYER, GGUF_LAYER, router_tensors
 from layerline.models.family import Family
+from layerline.models.feed_forward_spec import CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT, FeedForwardSpec
 from layerline.models.gguf_experts import experts_from_gguf
 from layerline.models.gguf_fields import (
     GgufModel,
@@ -33,14 +34,7 @@ from layerline.models.gguf_fields import (
     window_from_gguf,
 )
 from layerline.models.quantised.transposed import TRANSPOSED
-from layerline.models.spec import (
-    CLAMPED_SWIGLU_ALPHA,
-    CLAMPED_SWIGLU_LIMIT,
-    AttentionSpec,
-    FeedForwardSpec,
-    LayerSpec,
-    ModelSpec,
-)
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from layerline.models.tensor_rules import (
     FEED_FORWARD,
     HIDDEN,

@@ -7,9 +7,10 @@ from layerline.models.config_fields import ConfigFields
 from layerline.models.expert_rules import ExpertNames, with_experts
 from layerline.models.families import granite
 from layerline.models.family import Family
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_experts import experts_from_gguf
 from layerline.models.gguf_fields import GgufModel
-from layerline.models.spec import FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import TensorRule, with_rope_pairs
 
 NAME = "granitemoe"

@@ -11,8 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from layerline.models.feed_forward_spec import Activation, ExpertsSpec, FeedForwardSpec
 from layerline.models.held import FLOATS
-from layerline.models.spec import Activation, ExpertsSpec, FeedForwardSpec
 from node.kernels.engine import aligned_bytes, aligned_rows
 from node.kernels.structures import Operation, OperationKind, Rows, Step, Work
 from node.model.experts import ExpertsFeedForward, Router
