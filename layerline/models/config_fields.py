@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerline.errors import ModelUnsupportedError
+from layerline.models.feed_forward_spec import Activation, FeedForwardSpec
 from layerline.models.fields import Fields
-from layerline.models.spec import Activation, AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, NormKind, RopeSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec, NormKind, RopeSpec
 from layerline.plan import MAX_LAYERS
 
 FULL, SLIDING = "full_attention", "sliding_attention"

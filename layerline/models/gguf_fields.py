@@ -11,9 +11,10 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from layerline.errors import ModelUnsupportedError
+from layerline.models.feed_forward_spec import Activation, FeedForwardSpec
 from layerline.models.fields import Fields
 from layerline.models.gguf_rope import GgufRope, RopeTensors
-from layerline.models.spec import Activation, AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, NormKind
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec, NormKind
 from layerline.plan import MAX_LAYERS
 
 

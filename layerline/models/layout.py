@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.family import Family
+from layerline.models.quantised.transposed import TRANSPOSED, seen_transposed
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import REMEDY, tensor_corrupt
 from layerline.models.tensor_rules import EXPERTS, Place, TensorRule, side_lengths
@@ -29,7 +30,7 @@ IGNORED = (
 class _Wanted:
     """A tensor of the model, and the rows of the stored tensor called `stored_name` that it is.
 
-    That one may be a stack of so many `experts`, of which it is in that of `expert`.
+    That one may be a stack of so many `experts`, of which it is in one's, as `place` tells.
     """
 
     name: str
@@ -39,11 +40,11 @@ class _Wanted:
     rope_pairs: int
     added: float
     experts: int
-    expert: int | None
+    place: Place
 
     @property
     def end_row(self) -> int:
-        return self.first_row + self.shape[0]
+        return self.first_row + (self.shape[0] - 1) * self.place.step + 1
 
 
 def lay_out(
@@ -108,7 +109,7 @@ def _wanted(spec: ModelSpec, lengths: Mapping[str, int], rule: TensorRule, place
         rope_pairs=spec.layer(layer).attention.head_dim if place.rope_pairs else 0,
         added=place.added,
         experts=lengths[EXPERTS],
-        expert=place.expert,
+        place=place,
     )
 
 
@@ -117,15 +118,18 @@ def _entry(wanted: _Wanted, rows: int, container: str, tensors: Mapping[str, Sto
     if tensor is None:
         raise _missing(wanted, container)
     shape = (rows, *wanted.shape[1:])
-    stored_shape = shape if wanted.expert is None else (wanted.experts, *shape)
+    own_shape, expert = shape[::-1] if wanted.place.recipe == TRANSPOSED else shape, wanted.place.expert
+    stored_shape = own_shape if expert is None else (wanted.experts, *own_shape)
     if stored_shape == (1, *tensor.shape):
         tensor = replace(tensor, shape=stored_shape)  # llama.cpp's converter makes a vector of a matrix of one row
     if tensor.shape != stored_shape:
         reason = f"has the shape {list(tensor.shape)}, but the model's configuration says {list(stored_shape)}"
         raise tensor_corrupt(tensor.name, tensor.file, reason)
-    if wanted.expert is not None:
-        tensor = tensor.matrix(wanted.expert)
-    part = RowRange(tensor=tensor, first_row=wanted.first_row, rows=wanted.shape[0])
+    if expert is not None:
+        tensor = tensor.matrix(expert)
+    if wanted.place.recipe == TRANSPOSED:
+        tensor = seen_transposed(tensor)
+    part = RowRange(tensor=tensor, first_row=wanted.first_row, rows=wanted.shape[0], step=wanted.place.step)
     return TensorEntry(
         name=wanted.name, shape=wanted.shape, ranges=(part,), rope_pairs=wanted.rope_pairs, added=wanted.added
     )

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from layerline.models.held import VECTOR_BYTES, WeightForm, divided_by
 from layerline.models.known_families import family_of_config
+from layerline.models.kv_sizes import position_bytes
 from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, model_parts
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import (
     ATTENDED,
     ENDS,
@@ -202,7 +203,7 @@ class ModelSizes:
         rows = rows_of_all = max_rows * (3 * self.part.hidden + 2 * widest) * number_bytes
         prepared = max_rows * max(self.part.hidden, widest)
         for kind in self.part.kinds:
-            pairs, widths = pair_rows(kind.feed_forward, max_rows), pair_widths(kind.feed_forward)
+            pairs, widths = max_rows * kind.feed_forward.experts_of_a_row, kind.feed_forward.widths
             rows = max(rows, rows_of_all + pairs * (2 * self.part.hidden + 3 * max(widths)) * number_bytes)
             prepared = max(prepared, pairs * max(self.part.hidden, *widths))
         if form.kernels:
@@ -281,52 +282,8 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
     )
 
 
-def position_bytes(attention: AttentionSpec, kv_dtype: str) -> int:
-    """Bytes of the keys and values of a position; in int8 every group of numbers has a scale of two bytes beside it."""
-    numbers = attention.key_numbers + attention.value_numbers
-    if kv_dtype != "int8":
-        return numbers * DTYPE_BYTES[kv_dtype]
-    keys = attention.key_numbers // int8_group(attention.head_dim)
-    values = attention.value_numbers // int8_group(attention.value_dim)
-    return numbers + 2 * (keys + values)
-
-
 def _widest_numbers(layer: LayerSpec) -> int:
     """Numbers of the widest products of one row."""
     attention = layer.attention
     qkv_numbers = attention.query_numbers + attention.key_numbers + attention.value_numbers
     return max(2 * layer.feed_forward.intermediate, qkv_numbers)
-
-
-def pair_rows(feed_forward: FeedForwardSpec, rows: int) -> int:
-    """How many pairs of a row and an expert that it has so many rows make; none of a dense feed-forward."""
-    experts = feed_forward.experts
-    return 0 if experts is None else rows * (experts.chosen + (experts.shared_intermediate > 0))
-
-
-def pair_widths(feed_forward: FeedForwardSpec) -> tuple[int, int]:
-    """The width of an expert, and of the shared one."""
-    experts = feed_forward.experts
-    return feed_forward.intermediate, experts.shared_intermediate if experts else 0
-
-
-def int8_group(head_dim: int) -> int:
-    """How many neighbouring numbers of a key or value share a scale in int8: 32, or what divides the head."""
-    return math.gcd(head_dim, 32)
-
-
-def most_sequence_pages(reach_tokens: int, context_tokens: int, max_rows: int, page_tokens: int) -> int:
-    """Pages that a sequence of `context_tokens` needs at a time, in steps of at most `max_rows` of its rows.
-
-    If every layer has a window, of `reach_tokens` (0: none), they are those that the rows of a step are in, and those
-    before that the first of these pages looks back to.
-    """
-    pages = -(-context_tokens // page_tokens)
-    if not reach_tokens:
-        return pages
-    return min(pages, reach_pages(reach_tokens, page_tokens) + 1 + -(-(max_rows - 1) // page_tokens))
-
-
-def reach_pages(reach_tokens: int, page_tokens: int) -> int:
-    """Pages that the first row of a page looks back to with a window of `reach_tokens`, at least 1."""
-    return max(1, -(-(reach_tokens - 1) // page_tokens))

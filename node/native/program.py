@@ -49,6 +49,7 @@ class NativeLayer:
     q_norm: NDArray[np.float32] | None  # of a head, or of all heads
     k_norm: NDArray[np.float32] | None
     rotation: int | None
+    sinks: NDArray[np.float32] | None  # of each head
     attention_output: NativeMatrix
     attention_after_norm_C: NDArray[np.float32] | None
     feed_forward_norm_C: NDArray[np.float32] | None

@@ -55,8 +55,8 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
 
 
-def from_gguf(gguf: GgufModel) -> ModelSpec:
-    check_gguf(gguf)
+def from_gguf(gguf: GgufModel, *, experts: bool = False) -> ModelSpec:
+    check_gguf(gguf, experts=experts)
     refuse_window(gguf)
     attention = attention_from_gguf(gguf)
     layer = LayerSpec(

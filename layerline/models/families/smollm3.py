@@ -15,6 +15,7 @@ from layerline.models.config_fields import (
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_fields import (
     GgufModel,
     attention_from_gguf,
@@ -24,7 +25,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     refuse_window,
 )
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from layerline.models.tensor_rules import TensorRule, decoder_tensors, with_rope_pairs
 
 NAME = "smollm3"
