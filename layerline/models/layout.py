@@ -6,6 +6,7 @@ that layerline does not know would change every answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from layerline.models.tensor_rules import EXPERTS, Place, TensorRule, side_lengt
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 EMBEDDING, OUTPUT, PREFIX = "model.embed_tokens.weight", "lm_head.weight", "model."
+_LAYER_NAME = re.compile(r"(?:model\.layers|blk)\.(\d{1,6})\.")
 IGNORED = (
     "*.rotary_emb.inv_freq",
     "rope_freqs.weight",
@@ -72,7 +74,7 @@ def lay_out(
         rows[tensor.stored_name] = max(rows.get(tensor.stored_name, 0), tensor.end_row)
     entries = tuple(_entry(tensor, rows[tensor.stored_name], container, tensors) for tensor in wanted)
     unused = (tensor.name for name, tensor in tensors.items() if name not in rows)
-    _refuse_unused(spec, (name for name in unused if name not in without_effect))
+    _refuse_unused(family, spec, (name for name in unused if name not in without_effect))
     return entries
 
 
@@ -143,9 +145,17 @@ def _missing(wanted: _Wanted, container: str) -> ModelCorruptError:
     return ModelCorruptError(message, remedy=remedy)
 
 
-def _refuse_unused(spec: ModelSpec, unused: Iterable[str]) -> None:
+def _refuse_unused(family: Family, spec: ModelSpec, unused: Iterable[str]) -> None:
     """A tied model may come with a copy of its embedding as output; some files hold what their config implies."""
     ignored = (*IGNORED, *([OUTPUT] if spec.tied_output else []))
     for name in sorted(unused):
+        if family.has_further_layers and _layer_number(name) >= spec.layers:
+            continue
         if not any(fnmatchcase(name, pattern) for pattern in ignored):
             raise ModelUnsupportedError(f"Tensor {name} is none that a {spec.family} model is known to have.")
+
+
+def _layer_number(name: str) -> int:
+    """The layer whose tensor has that name; -1 if it is none's."""
+    found = _LAYER_NAME.match(name)
+    return int(found.group(1)) if found else -1

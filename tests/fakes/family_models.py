@@ -150,6 +150,9 @@ def write_family(folder: Path, model: FamilyModel, *, dtype: str = "float32") ->
     for name, parameter in made.named_parameters():
         numbers = 0.2 * torch.randn(parameter.shape, generator=generator)
         parameter.data = numbers + (1.0 if name.endswith("norm.weight") else 0.0)
+    for name, buffer in made.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))
     made.tie_weights()
     made.to(getattr(torch, dtype)).save_pretrained(folder)
     settings = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE}
@@ -461,5 +464,29 @@ FAMILIES: dict[str, FamilyModel] = {
             },
             converted=pairs_interleaved,
         ),
+    ),
+    "minimax_m2": FamilyModel(
+        config={
+            "model_type": "minimax_m2",
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "partial_rotary_factor": 0.5,
+        },
+        most_ranks=1,
+    ),
+    "glm4_moe": FamilyModel(
+        config={
+            "model_type": "glm4_moe",
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "routed_scaling_factor": 1.5,
+            "n_group": 4,
+            "topk_group": 2,
+            "use_qk_norm": True,
+            "attention_bias": True,
+        },
     ),
 }
