@@ -180,7 +180,8 @@ def write_family_gguf(
             add_metadata(writer, key, value)
     for own_name, own_rows in experts_stacked(load_file(folder / "model.safetensors")).items():
         for name, rows in model.gguf.converted(own_name, own_rows).items():
-            stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            known = name.replace("e_score_correction_bias", "e_score_correction.bias")  # as the converter does
+            stored_name = names.get_name(known, try_suffixes=(".weight", ".bias"))
             assert stored_name is not None, name
             kind = gguf.GGMLQuantizationType[storage_of(stored_name) or "F32"]
             writer.add_tensor(stored_name, gguf.quants.quantize(np.ascontiguousarray(rows), kind), raw_dtype=kind)
@@ -472,6 +473,16 @@ FAMILIES: dict[str, FamilyModel] = {
             "num_experts_per_tok": 3,
             "partial_rotary_factor": 0.5,
         },
+        gguf=InGguf(
+            architecture="minimax-m2",
+            keys={
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 96,
+                "rope.dimension_count": HEAD_DIM // 2,
+                "rope.freq_base": 5000000.0,
+            },
+        ),
         most_ranks=1,
     ),
     "glm4_moe": FamilyModel(
@@ -488,5 +499,26 @@ FAMILIES: dict[str, FamilyModel] = {
             "use_qk_norm": True,
             "attention_bias": True,
         },
+    ),
+    "glm4_moe in one group": FamilyModel(
+        config={
+            "model_type": "glm4_moe",
+            **EXPERTS,
+            "n_routed_experts": 8,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "routed_scaling_factor": 1.5,
+        },
+        gguf=InGguf(
+            architecture="glm4moe",
+            keys={
+                **EXPERTS_IN_GGUF,
+                "rope.dimension_count": HEAD_DIM // 2,
+                "expert_shared_count": 2,
+                "expert_weights_scale": 1.5,
+                "expert_weights_norm": True,
+                "leading_dense_block_count": 1,
+            },
+        ),
     ),
 }

@@ -16,8 +16,17 @@ from layerline.models.config_rope import rope_from_config
 from layerline.models.expert_rules import ExpertNames, with_experts
 from layerline.models.family import Family
 from layerline.models.feed_forward_spec import ExpertsSpec
+from layerline.models.gguf_experts import experts_from_gguf, sparse_layers_of_gguf, with_shared
+from layerline.models.gguf_fields import (
+    GgufModel,
+    attention_from_gguf,
+    check_gguf,
+    layer_count_of_gguf,
+    model_from_gguf,
+    refuse_window,
+)
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import TensorRule
+from layerline.models.tensor_rules import TensorRule, renamed_in_gguf
 
 NAME = "glm4_moe"
 PARTIAL = "partial_rotary_factor"
@@ -62,8 +71,35 @@ def _experts(config: ConfigFields, width: int) -> ExpertsSpec:
     )
 
 
+def from_gguf(gguf: GgufModel) -> ModelSpec:
+    """The file counts the layers that guess further tokens with the others."""
+    check_gguf(gguf, experts=True)
+    refuse_window(gguf)
+    has_bias, has_norm = (f"blk.0.attn_q{name}" in gguf.tensors for name in (".bias", "_norm.weight"))
+    attention = attention_from_gguf(gguf, qkv_bias=has_bias, may_be_partial=True)
+    sparse = experts_from_gguf(
+        gguf, scoring="sigmoid", normalised=gguf.metadata.flag(gguf.key("expert_weights_norm"), True)
+    )
+    assert sparse.experts is not None, "it is of experts"
+    sparse = replace(sparse, experts=replace(sparse.experts, choice_bias=True))
+    sparse = with_shared(gguf, sparse, sparse.intermediate * gguf.integer("expert_shared_count", 1))
+    further = gguf.integer("nextn_predict_layers", 0)
+    if not 0 <= further < layer_count_of_gguf(gguf):
+        raise gguf.metadata.wrong(gguf.key("nextn_predict_layers"), "fewer than the layers")
+    attention = replace(attention, qk_norm="heads" if has_norm else "none")
+    layers = [LayerSpec(attention=attention, feed_forward=each) for each in sparse_layers_of_gguf(gguf, sparse)]
+    return model_from_gguf(gguf, NAME, layers[: len(layers) - further])
+
+
 def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
-    return with_experts(layer, NAMES)
+    return renamed_in_gguf(with_experts(layer, NAMES), {"ffn_norm": "post_attention_norm.weight"})
 
 
-FAMILY = Family(model_type=NAME, from_config=from_config, layer_tensors=layer_tensors, has_further_layers=True)
+FAMILY = Family(
+    model_type=NAME,
+    from_config=from_config,
+    architecture="glm4moe",
+    from_gguf=from_gguf,
+    layer_tensors=layer_tensors,
+    has_further_layers=True,
+)
