@@ -8,7 +8,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     every_nth_full,
     feed_forward_from_config,
     layer_count,
@@ -37,12 +36,9 @@ LOGIT_SCALE = 0.0625
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
-    context_tokens, heads = config.integer("max_position_embeddings", 8192), config.integer("num_attention_heads")
-    even = even_head_dim(config)
+    context_tokens = config.integer("max_position_embeddings", 8192)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=heads, null=heads),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
         rope=replace(rope_from_config(config, context_tokens), interleaved=True),
         qkv_bias=config.flag("attention_bias", False),
     )

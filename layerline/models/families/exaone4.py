@@ -8,7 +8,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     every_nth_full,
     feed_forward_from_config,
     layer_count,
@@ -38,11 +37,9 @@ WINDOW = "sliding_window"
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
     context_tokens, layers = config.integer("max_position_embeddings", 2048), layer_count(config)
-    even = even_head_dim(config)
     attention = attention_from_config(
         config,
-        kv_heads=config.integer("num_key_value_heads", 32),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        kv_heads=32,
         rope=rope_from_config(config, context_tokens),
     )
     has_windows = not config.has(WINDOW) or config.raw(WINDOW) is not None

@@ -7,8 +7,8 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
+    head_dim_from_config,
     layer_count,
     model_from_config,
 )
@@ -36,11 +36,11 @@ NAMES = ExpertNames(shared="mlp.shared_experts")
 def from_config(config: ConfigFields) -> ModelSpec:
     config = config.with_missing({PARTIAL: 0.5})
     check_config(config)
-    context_tokens, even = config.integer("max_position_embeddings", 1 << 17), even_head_dim(config)
-    head_dim = config.nullable_integer("head_dim", missing=even, null=even)
+    context_tokens = config.integer("max_position_embeddings", 1 << 17)
+    head_dim = head_dim_from_config(config)
     attention = attention_from_config(
         config,
-        kv_heads=config.integer("num_key_value_heads", 8),
+        kv_heads=8,
         head_dim=head_dim,
         rope=rope_from_config(config, context_tokens, head_dim=head_dim),
         qkv_bias=config.flag("attention_bias", False),

@@ -52,7 +52,7 @@ _THETA = 150000.0
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
-    context_tokens, heads = config.integer("max_position_embeddings", 1 << 17), config.integer("num_attention_heads")
+    context_tokens = config.integer("max_position_embeddings", 1 << 17)
     for key, known in (("swiglu_alpha", CLAMPED_SWIGLU_ALPHA), ("swiglu_limit", CLAMPED_SWIGLU_LIMIT)):
         if config.number(key, known) != known:
             raise unsupported(config, f"a {key} of {config.number(key):g}")
@@ -61,8 +61,8 @@ def from_config(config: ConfigFields) -> ModelSpec:
     bias = config.flag("attention_bias", True)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=8, null=heads),
-        head_dim=config.integer("head_dim", 64),
+        kv_heads=8,
+        head_dim=64,
         rope=rope_from_config(config, context_tokens, theta=_THETA),
         qkv_bias=bias,
     )

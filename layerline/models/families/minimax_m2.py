@@ -47,9 +47,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     rope = rope_from_config(config, context_tokens, head_dim=head_dim, theta=THETA)
     if not rope.rotated and config.raw("rotary_dim"):
         rope = replace(rope, rotated=config.integer("rotary_dim") % head_dim)
-    attention = attention_from_config(
-        config, kv_heads=config.integer("num_key_value_heads", 8), head_dim=head_dim, rope=rope
-    )
+    attention = attention_from_config(config, kv_heads=8, head_dim=head_dim, rope=rope)
     experts = experts_from_config(config, count=256, chosen=8, scoring="sigmoid", normalised=True)
     feed_forward = replace(feed_forward_from_config(config), experts=replace(experts, choice_bias=True))
     layer = LayerSpec(attention=replace(attention, qk_norm="rows"), feed_forward=feed_forward)

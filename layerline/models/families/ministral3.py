@@ -6,7 +6,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
     layer_count,
     model_from_config,
@@ -30,11 +29,11 @@ GROWTH, LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
-    context_tokens, even = config.integer("max_position_embeddings", 1 << 18), even_head_dim(config)
+    context_tokens = config.integer("max_position_embeddings", 1 << 18)
     attention = attention_from_config(
         config,
-        kv_heads=config.integer("num_key_value_heads", 8),
-        head_dim=config.nullable_integer("head_dim", missing=128, null=even),
+        kv_heads=8,
+        head_dim=128,
         rope=rope_from_config(config, context_tokens),
     )
     windowed = config.has("sliding_window") and config.raw("sliding_window") is not None

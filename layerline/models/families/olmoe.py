@@ -7,8 +7,8 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
+    head_dim_from_config,
     layer_count,
     model_from_config,
     unsupported,
@@ -34,11 +34,10 @@ def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
     if config.raw("clip_qkv") is not None:
         raise unsupported(config, "queries, keys and values that are clipped (clip_qkv)")
-    context_tokens, heads = config.integer("max_position_embeddings", 4096), config.integer("num_attention_heads")
-    head_dim = even_head_dim(config)
+    context_tokens = config.integer("max_position_embeddings", 4096)
+    head_dim = head_dim_from_config(config)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=heads, null=heads),
         head_dim=head_dim,
         rope=rope_from_config(config, context_tokens),
         qkv_bias=config.flag("attention_bias", False),

@@ -7,7 +7,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
     layer_count,
     model_from_config,
@@ -34,12 +33,10 @@ PLAIN_EVERY = 4
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config, "use_sliding_window")
-    context_tokens, heads = config.integer("max_position_embeddings", 1 << 15), config.integer("num_attention_heads")
-    even = even_head_dim(config)
+    context_tokens = config.integer("max_position_embeddings", 1 << 15)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=4, null=heads),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        kv_heads=4,
         rope=rope_from_config(config, context_tokens, theta=2000000.0),
         qkv_bias=config.flag("attention_bias", False),
     )
