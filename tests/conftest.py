@@ -14,7 +14,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # a CPU stands for the GPU; scri
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs lost peers on its own, which tests lose by the hundred
 
 
-COMPARING = ("/exactness/", "test_cluster.py", "test_sampler.py", "test_chat_template.py")
+COMPARING = ("/exactness/", "test_cluster.py", "test_sampler.py", "test_chat_template.py", "test_real_templates.py")
 
 settings.register_profile("few", max_examples=20, deadline=None)
 settings.register_profile("many", max_examples=200, deadline=None)

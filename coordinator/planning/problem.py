@@ -12,8 +12,9 @@ from layerline.errors import PlanInvalidError, UsageError
 from layerline.facts import DeviceFacts, NodeFacts
 from layerline.models.card import ModelCard
 from layerline.models.held import is_in_blocks
+from layerline.models.kv_sizes import most_sequence_pages
 from layerline.models.model_parts import ModelPart
-from layerline.models.sizes import ModelSizes, most_sequence_pages
+from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
 from layerline.plan import Computing
 from layerline.plan_request import PlanRequest

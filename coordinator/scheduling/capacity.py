@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layerline.checks import require
-from layerline.models.sizes import most_sequence_pages, reach_pages
+from layerline.models.kv_sizes import most_sequence_pages, reach_pages
 from layerline.plan import PipelinePlan
 
 CHUNK_TOKENS = 512

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from coordinator.text.process import OverLimitError, TextProcess
 from layerline.errors import LayerlineError, ModelError, ModelUnsupportedError, RequestError
@@ -21,9 +22,17 @@ class ChatTemplate:
         self._process = process
         self._deadline_s = deadline_s
 
-    async def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+    async def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
         """The prompt for `messages`, ready for the assistant's answer; control tokens are written out in it.
 
+        `tools` are JSON schemas of functions; `variables` are switches of this template, such as `enable_thinking`.
         ModelUnsupportedError if the model has no template; ModelError if the template is broken or exceeds its limits
         of time and memory; RequestError if it refuses these messages or makes too long a text of them.
         OverloadedError if too many renders are waiting.
@@ -37,6 +46,8 @@ class ChatTemplate:
             "bos_token": self._card.bos_token,
             "eos_token": self._card.eos_token,
             "add_generation_prompt": add_generation_prompt,
+            "tools": None if tools is None else list(tools),
+            "variables": dict(variables or {}),
         }
         try:
             answer = await self._process.ask(request, deadline_s=self._deadline_s)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import functools
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import jinja2
@@ -33,14 +34,18 @@ class TooLongError(Exception):
 
 
 class GenerationTag(jinja2.ext.Extension):
-    """{% generation %}…{% endgeneration %} marks the assistant's text for training; here it is just its body."""
+    """{% generation %}…{% endgeneration %} marks the assistant's text for training; here it is just its body.
+
+    What is set between the tags is not known after them, as in `transformers`.
+    """
 
     tags = {"generation"}  # noqa: RUF012  # jinja declares it as an instance's
 
-    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
         """The statements between the tags."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
 
 
 class TemplateNamespace(jinja2.utils.Namespace):
@@ -58,6 +63,18 @@ def namespace(*args: Any, **kwargs: Any) -> TemplateNamespace:
     for name, value in dict(*args, **kwargs).items():
         space[name] = value
     return space
+
+
+class TemplateDict:
+    """`dict(…)` and `dict.fromkeys(…)`, and nothing else of Python's type."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        """A dictionary of these."""
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, keys: Iterable[Any], value: Any = None) -> dict[Any, Any]:
+        """A dictionary with these keys and one value."""
+        return dict.fromkeys(keys, value)
 
 
 def raise_exception(message: str) -> None:
@@ -87,19 +104,21 @@ def compiled(source: str) -> jinja2.Template:
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = strftime_now
     environment.globals["namespace"] = namespace
+    environment.globals["dict"] = TemplateDict()
     return environment.from_string(source)
 
 
 def render(request: dict[str, Any]) -> str:
-    """The text of {template, messages, bos_token, eos_token, add_generation_prompt}.
+    """The text of {template, messages, bos_token, eos_token, add_generation_prompt, tools, variables}.
 
+    `tools` are JSON schemas, or None; `variables` are what else this template knows, `enable_thinking` say.
     TooLongError as soon as it is over `MAX_TEXT_BYTES`; UnicodeEncodeError if the template makes half a character.
     """
     template = compiled(request["template"])
-    names = {name: request[name] for name in ("messages", "bos_token", "eos_token", "add_generation_prompt")}
+    names = {name: request[name] for name in ("messages", "bos_token", "eos_token", "add_generation_prompt", "tools")}
     pieces: list[str] = []
     size_bytes = 0
-    for piece in template.generate(tools=None, documents=None, **names):
+    for piece in template.generate({"documents": None, **request["variables"], **names}):
         size_bytes += len(piece.encode())
         if size_bytes > MAX_TEXT_BYTES:
             raise TooLongError

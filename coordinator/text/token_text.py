@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from layerline.checks import require
+from layerline.models.byte_letters import bytes_of_letters
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer  # loaded in the child alone
@@ -170,14 +171,6 @@ def _byte_level(text: str | bytes) -> str | bytes:
     if isinstance(text, bytes):
         return text
     try:
-        return bytes(map(_bytes_of_letters().__getitem__, text))
+        return bytes(map(bytes_of_letters().__getitem__, text))
     except KeyError:
         return text.encode()
-
-
-@functools.cache
-def _bytes_of_letters() -> dict[str, int]:
-    """GPT-2's alphabet: printable Latin-1 stands for itself, the other bytes for the letters from 256 on."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    other = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + index): byte for index, byte in enumerate(other)}

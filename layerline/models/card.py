@@ -8,6 +8,7 @@ Tensors have canonical names:
     embedding, output, final_norm,
     layers.N.{q, k, v, attention_output, gate, up, down}, each perhaps with a bias beside it, called q_bias and so on
     layers.N.{attention_norm, attention_after_norm, ffn_norm, ffn_after_norm, q_norm, k_norm}
+    layers.N.sinks
     layers.N.{router, router_bias, choice_bias, shared_logit}
     layers.N.experts.E.{gate, up, down}, layers.N.shared.{gate, up, down}, each perhaps with a bias
 """
@@ -108,7 +109,7 @@ class _Parts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PackedEntry:
-    """A tensor of the model; of each of its ranges the number of the stored tensor, the first row, and how many."""
+    """A tensor of the model; of each of its ranges the number of the stored tensor, its first row, rows and step."""
 
     name: str
     shape: tuple[int, ...]
@@ -142,7 +143,7 @@ def _table_fields(entries: tuple[TensorEntry, ...]) -> dict[str, Any]:
             "shape": entry.shape,
             "rope_pairs": entry.rope_pairs,
             "added": entry.added,
-            "ranges": [[numbers[part.tensor], part.first_row, part.rows] for part in entry.ranges],
+            "ranges": [[numbers[part.tensor], part.first_row, part.rows, part.step] for part in entry.ranges],
         }
         for entry in entries
     ]
@@ -163,6 +164,6 @@ def _entries(packed: _PackedCard) -> tuple[TensorEntry, ...]:
 
 
 def _range(stored: tuple[StoredTensor, ...], part: tuple[int, ...]) -> RowRange:
-    require(len(part) == 3 and 0 <= part[0] < len(stored), "a range of rows is of no stored tensor")
-    number, first_row, rows = part
-    return RowRange(tensor=stored[number], first_row=first_row, rows=rows)
+    require(len(part) == 4 and 0 <= part[0] < len(stored), "a range of rows is of no stored tensor")
+    number, first_row, rows, step = part
+    return RowRange(tensor=stored[number], first_row=first_row, rows=rows, step=step)

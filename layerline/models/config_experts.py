@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layerline.models.config_fields import ConfigFields, layer_count
-from layerline.models.spec import ExpertsSpec, FeedForwardSpec, Scoring
+from layerline.models.feed_forward_spec import ExpertsSpec, FeedForwardSpec, Scoring
 
 _COUNTS = ("num_experts", "num_local_experts")  # transformers writes either
 

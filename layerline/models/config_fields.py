@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerline.errors import ModelUnsupportedError
+from layerline.models.feed_forward_spec import Activation, FeedForwardSpec
 from layerline.models.fields import Fields
-from layerline.models.spec import Activation, AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, NormKind, RopeSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec, NormKind, RopeSpec
 from layerline.plan import MAX_LAYERS
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -57,20 +58,31 @@ def check_config(config: ConfigFields, *refused_flags: str) -> None:
         raise unsupported(config, "attention that is not causal (is_causal)")
 
 
-def even_head_dim(config: ConfigFields) -> int:
-    """Numbers of a head where the heads share the hidden size."""
-    return config.integer("hidden_size") // max(config.integer("num_attention_heads"), 1)
+def head_dim_from_config(config: ConfigFields, missing: int | None = None) -> int:
+    """Numbers of a head: `missing` if the config does not say; where neither does, heads share the hidden size."""
+    shared = config.integer("hidden_size") // max(config.integer("num_attention_heads"), 1)
+    return config.nullable_integer("head_dim", missing=shared if missing is None else missing, null=shared)
 
 
 def attention_from_config(
-    config: ConfigFields, *, kv_heads: int, head_dim: int, rope: RopeSpec | None, qkv_bias: bool = False
+    config: ConfigFields,
+    *,
+    rope: RopeSpec | None,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    qkv_bias: bool = False,
 ) -> AttentionSpec:
-    """Attention without a window; the family says how it reads the sizes."""
+    """Attention without a window. `kv_heads` and `head_dim` are those of a config that does not say.
+
+    If they are None, or null in the config, each head has keys and values of its own, and all share the hidden size.
+    """
+    heads, size = config.integer("num_attention_heads"), head_dim_from_config(config, head_dim)
+    missing = heads if kv_heads is None else kv_heads
     return AttentionSpec(
-        heads=config.integer("num_attention_heads"),
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        value_dim=head_dim,
+        heads=heads,
+        kv_heads=config.nullable_integer("num_key_value_heads", missing=missing, null=heads),
+        head_dim=size,
+        value_dim=size,
         rope=rope,
         qkv_bias=qkv_bias,
     )

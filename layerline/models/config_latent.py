@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from layerline.models.config_fields import ConfigFields, check_config, unsupported
 from layerline.models.config_rope import rope_from_config, score_factor_from_config
+from layerline.models.feed_forward_spec import ExpertsSpec, FeedForwardSpec, Scoring
 from layerline.models.latent import LatentSpec
 from layerline.models.rope_factors import rounded
-from layerline.models.spec import AttentionSpec, ExpertsSpec, FeedForwardSpec, Scoring
+from layerline.models.spec import AttentionSpec
 
 NORM_EPSILON = 1e-6  # of the norms of latents; the config's is that of the others
 

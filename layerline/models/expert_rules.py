@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from layerline.models.spec import ExpertsSpec, FeedForwardSpec, LayerSpec
+from layerline.models.feed_forward_spec import ExpertsSpec, FeedForwardSpec
+from layerline.models.spec import LayerSpec
 from layerline.models.tensor_rules import (
     EXPERTS,
     FEED_FORWARD,
@@ -59,7 +60,7 @@ def expert_tensors(feed_forward: FeedForwardSpec, names: ExpertNames) -> tuple[T
     if experts is None:
         return ()
     return (
-        *_router(experts, names),
+        *router_tensors(experts, names.router, names.routers_otherwise, names.choice_bias),
         *(rule for expert in range(experts.count) for rule in _expert(expert, names)),
         *(_shared(names) if experts.shared_intermediate else ()),
         *((_SHARED_LOGIT,) if experts.shared_gate else ()),
@@ -69,14 +70,17 @@ def expert_tensors(feed_forward: FeedForwardSpec, names: ExpertNames) -> tuple[T
 _SHARED_LOGIT = layer_rule("shared_logit", "mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", ONE, HIDDEN)
 
 
-def _router(experts: ExpertsSpec, names: ExpertNames) -> Iterator[TensorRule]:
-    rule = layer_rule("router", names.router, "ffn_gate_inp.weight", EXPERTS, HIDDEN)
-    others = tuple(Place(name=FOLDER_LAYER + other) for other in names.routers_otherwise)
+def router_tensors(
+    experts: ExpertsSpec, name: str, otherwise: Sequence[str] = (), choice_bias: str = ""
+) -> Iterator[TensorRule]:
+    """Those of the router, which a folder calls `name` or, instead, one of `otherwise`."""
+    rule = layer_rule("router", name, "ffn_gate_inp.weight", EXPERTS, HIDDEN)
+    others = tuple(Place(name=FOLDER_LAYER + other) for other in otherwise)
     yield replace(rule, otherwise=others)
     if experts.router_bias:
-        yield layer_rule("router_bias", _bias(names.router), "ffn_gate_inp.bias", EXPERTS)
+        yield layer_rule("router_bias", _bias(name), "ffn_gate_inp.bias", EXPERTS)
     if experts.choice_bias:
-        yield layer_rule("choice_bias", names.choice_bias, "exp_probs_b.bias", EXPERTS)
+        yield layer_rule("choice_bias", choice_bias, "exp_probs_b.bias", EXPERTS)
 
 
 def _expert(expert: int, names: ExpertNames) -> Iterator[TensorRule]:

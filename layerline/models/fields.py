@@ -94,6 +94,10 @@ class Fields:
         """The same, and those of `values` that are missing."""
         return type(self)({**values, **self._values}, self.where)
 
+    def names(self) -> list[str]:
+        """What there is, be it null."""
+        return list(self._values)
+
     def raw(self, key: str) -> object:
         """Whatever is called `key`, or None."""
         return self._values.get(key)

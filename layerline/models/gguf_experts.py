@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from layerline.models.feed_forward_spec import Activation, ExpertsSpec, FeedForwardSpec, Scoring
 from layerline.models.gguf_fields import GgufModel, feed_forward_from_gguf, layer_count_of_gguf
-from layerline.models.spec import Activation, ExpertsSpec, FeedForwardSpec, Scoring
 
 _GROUPS = ("expert_group_count", "expert_group_used_count")
 

@@ -11,9 +11,10 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from layerline.errors import ModelUnsupportedError
+from layerline.models.feed_forward_spec import Activation, FeedForwardSpec
 from layerline.models.fields import Fields
 from layerline.models.gguf_rope import GgufRope, RopeTensors
-from layerline.models.spec import Activation, AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, NormKind
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec, NormKind
 from layerline.plan import MAX_LAYERS
 
 
@@ -86,11 +87,8 @@ def attention_from_gguf(
 
 
 def layer_count_of_gguf(gguf: GgufModel) -> int:
-    """How many layers there are, checked before anything is made for each.
-
-    A file's blocks may be those too that predict several tokens ahead.
-    """
-    layers = gguf.integer("block_count") - gguf.integer("nextn_predict_layers", 0)
+    """How many layers there are, checked before anything is made for each."""
+    layers = gguf.integer("block_count")
     if not 0 < layers <= MAX_LAYERS:
         raise gguf.metadata.wrong(gguf.key("block_count"), f"from 1 to {MAX_LAYERS}")
     return layers

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from layerline.models.config_latent import NORM_EPSILON, latent_attention
+from layerline.models.feed_forward_spec import FeedForwardSpec, Scoring
 from layerline.models.gguf_experts import experts_from_gguf, sparse_layers_of_gguf, with_shared
 from layerline.models.gguf_fields import GgufModel, check_gguf, feed_forward_from_gguf, layer_count_of_gguf
 from layerline.models.latent import LatentSpec
 from layerline.models.rope_factors import yarn_amplitude
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, Scoring
+from layerline.models.spec import AttentionSpec, LayerSpec
 
 SCORINGS: dict[int, Scoring] = {1: "softmax", 2: "sigmoid"}
 UNTOLD = 0  # as in files of before there were others
@@ -47,11 +48,15 @@ def latent_from_gguf(gguf: GgufModel) -> AttentionSpec:
 
 
 def latent_layers_from_gguf(gguf: GgufModel, attention: AttentionSpec) -> list[LayerSpec]:
-    """The layers, each with experts if it has a router."""
+    """The layers, each with experts if it has a router; a file may have some behind them that guess further tokens."""
+    further = gguf.integer("nextn_predict_layers", 0)
+    if not 0 <= further < layer_count_of_gguf(gguf):
+        raise gguf.metadata.wrong(gguf.key("nextn_predict_layers"), "fewer than the layers")
     has_experts = gguf.integer("expert_count", 0) > 0
     dense = [feed_forward_from_gguf(gguf)] * layer_count_of_gguf(gguf)
     made = sparse_layers_of_gguf(gguf, _experts(gguf)) if has_experts else dense
-    return [LayerSpec(attention=attention, feed_forward=each) for each in made]
+    layers = [LayerSpec(attention=attention, feed_forward=each) for each in made]
+    return layers[: len(layers) - further]
 
 
 def _experts(gguf: GgufModel) -> FeedForwardSpec:

@@ -21,8 +21,6 @@ from layerline.models.json_file import read_json
 from layerline.models.known_families import family_of_config, family_of_gguf, is_known_family
 from layerline.models.layout import lay_out
 from layerline.models.other_models import refuse_other_models
-from layerline.models.prediction_layers import NOTE as LEFT_OUT
-from layerline.models.prediction_layers import of_prediction_layers
 from layerline.models.quantised.biases import zero_biases
 from layerline.models.quantised.config import quantisation_of
 from layerline.models.safetensors_file import read_safetensors
@@ -85,14 +83,12 @@ def _gguf_headers(path: Path) -> Headers:
     assert family.from_gguf is not None, "GGUF has the family by this name"
     with _sizes_of(metadata):
         spec = family.from_gguf(model)
-        left_out = of_prediction_layers(gguf.tensors, spec.layers, model.integer("nextn_predict_layers", 0))
     return Headers(
         container="gguf",
         spec=spec,
-        tensors=lay_out(family, spec, "gguf", gguf.tensors, left_out),
+        tensors=lay_out(family, spec, "gguf", gguf.tensors),
         tokenizer=tokenizer_from_gguf(metadata),
         files=files,
-        notes=(LEFT_OUT,) if left_out else (),
     )
 
 
@@ -133,10 +129,7 @@ def _folder_headers(folder: Path) -> Headers:
     if multimodal:
         stored = text_tensors(stored)
     spec = with_stored_output(configured, stored)
-    further = config.nullable_integer("num_nextn_predict_layers", missing=0, null=0)
-    left_out = of_prediction_layers(stored, spec.layers, further)
-    tensors = lay_out(family, spec, "safetensors", stored, zero_biases(folder, stored) | left_out)
-    notes = [NOTE] * multimodal + [LEFT_OUT] * bool(left_out)
+    tensors = lay_out(family, spec, "safetensors", stored, zero_biases(folder, stored))
     return Headers(
         container="safetensors",
         spec=spec,
@@ -144,5 +137,5 @@ def _folder_headers(folder: Path) -> Headers:
         tokenizer=tokenizer_from_folder(folder, Fields(values, where)),
         files={file: folder / file for file in sorted({place.file for place in stored_places(tensors)})},
         output_may_be_copy=spec != configured,
-        notes=tuple(notes),
+        notes=(NOTE,) if multimodal else (),
     )

@@ -1,4 +1,4 @@
-"""Reading the JSON files of a model's folder: bounded, strict about duplicate names, with clear errors."""
+"""Reading the files of a model's folder but the weights: bounded, strict about names twice, with clear errors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ REMEDY = "Fetch the model anew."
 MAX_JSON_BYTES = 16 << 20
 
 
-def read_text(path: Path, most_bytes: int = MAX_JSON_BYTES) -> str:
-    """The UTF-8 text of a file of bounded size; ModelCorruptError if there is none."""
+def read_bytes(path: Path, most_bytes: int) -> bytes:
+    """All of a file of bounded size; ModelCorruptError if it is larger, or not there."""
     try:
         with open_model_file(path) as file:
             data = file.read(most_bytes + 1)
-        if len(data) > most_bytes:
-            raise ModelCorruptError(f"{path} is larger than {most_bytes >> 20} MiB.", remedy=REMEDY)
-        return data.decode()
     except OSError as error:
         raise unreadable(path, error) from error
+    if len(data) > most_bytes:
+        raise ModelCorruptError(f"{path} is larger than {most_bytes >> 20} MiB.", remedy=REMEDY)
+    return data
+
+
+def read_text(path: Path, most_bytes: int = MAX_JSON_BYTES) -> str:
+    """The UTF-8 text of a file of bounded size; ModelCorruptError if there is none."""
+    try:
+        return read_bytes(path, most_bytes).decode()
     except UnicodeDecodeError as error:
         raise ModelCorruptError(f"{path} is not UTF-8 text.", remedy=REMEDY) from error
 

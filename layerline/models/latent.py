@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layerline.checks import require
+from layerline.models.feed_forward_spec import MOST_SIDE
 
-MOST_SIDE = 1 << 24
 PANEL_ROWS = 16  # of which sizes are multiples, so that a head's matrices are whole panels
 
 

@@ -6,18 +6,21 @@ that layerline does not know would change every answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.family import Family
+from layerline.models.quantised.transposed import TRANSPOSED, seen_transposed
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import REMEDY, tensor_corrupt
 from layerline.models.tensor_rules import EXPERTS, Place, TensorRule, side_lengths
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 EMBEDDING, OUTPUT, PREFIX = "model.embed_tokens.weight", "lm_head.weight", "model."
+_LAYER_NAME = re.compile(r"(?:model\.layers|blk)\.(\d{1,6})\.")
 IGNORED = (
     "*.rotary_emb.inv_freq",
     "rope_freqs.weight",
@@ -29,7 +32,7 @@ IGNORED = (
 class _Wanted:
     """A tensor of the model, and the rows of the stored tensor called `stored_name` that it is.
 
-    That one may be a stack of so many `experts`, of which it is in that of `expert`.
+    That one may be a stack of so many `experts`, of which it is in one's, as `place` tells.
     """
 
     name: str
@@ -39,11 +42,11 @@ class _Wanted:
     rope_pairs: int
     added: float
     experts: int
-    expert: int | None
+    place: Place
 
     @property
     def end_row(self) -> int:
-        return self.first_row + self.shape[0]
+        return self.first_row + (self.shape[0] - 1) * self.place.step + 1
 
 
 def lay_out(
@@ -71,7 +74,7 @@ def lay_out(
         rows[tensor.stored_name] = max(rows.get(tensor.stored_name, 0), tensor.end_row)
     entries = tuple(_entry(tensor, rows[tensor.stored_name], container, tensors) for tensor in wanted)
     unused = (tensor.name for name, tensor in tensors.items() if name not in rows)
-    _refuse_unused(spec, (name for name in unused if name not in without_effect))
+    _refuse_unused(family, spec, (name for name in unused if name not in without_effect))
     return entries
 
 
@@ -108,7 +111,7 @@ def _wanted(spec: ModelSpec, lengths: Mapping[str, int], rule: TensorRule, place
         rope_pairs=spec.layer(layer).attention.head_dim if place.rope_pairs else 0,
         added=place.added,
         experts=lengths[EXPERTS],
-        expert=place.expert,
+        place=place,
     )
 
 
@@ -116,18 +119,21 @@ def _entry(wanted: _Wanted, rows: int, container: str, tensors: Mapping[str, Sto
     tensor = tensors.get(wanted.stored_name)
     if tensor is None:
         raise _missing(wanted, container)
-    if len(tensor.shape) == 3 and wanted.expert is None:
+    if len(tensor.shape) == 3 and wanted.place.expert is None:
         tensor = replace(tensor, shape=(tensor.rows, tensor.shape[-1]))  # each head's matrix after the other
     shape = (rows, *wanted.shape[1:])
-    stored_shape = shape if wanted.expert is None else (wanted.experts, *shape)
+    own_shape, expert = shape[::-1] if wanted.place.recipe == TRANSPOSED else shape, wanted.place.expert
+    stored_shape = own_shape if expert is None else (wanted.experts, *own_shape)
     if stored_shape == (1, *tensor.shape):
         tensor = replace(tensor, shape=stored_shape)  # llama.cpp's converter makes a vector of a matrix of one row
     if tensor.shape != stored_shape:
         reason = f"has the shape {list(tensor.shape)}, but the model's configuration says {list(stored_shape)}"
         raise tensor_corrupt(tensor.name, tensor.file, reason)
-    if wanted.expert is not None:
-        tensor = tensor.matrix(wanted.expert)
-    part = RowRange(tensor=tensor, first_row=wanted.first_row, rows=wanted.shape[0])
+    if expert is not None:
+        tensor = tensor.matrix(expert)
+    if wanted.place.recipe == TRANSPOSED:
+        tensor = seen_transposed(tensor)
+    part = RowRange(tensor=tensor, first_row=wanted.first_row, rows=wanted.shape[0], step=wanted.place.step)
     return TensorEntry(
         name=wanted.name, shape=wanted.shape, ranges=(part,), rope_pairs=wanted.rope_pairs, added=wanted.added
     )
@@ -141,9 +147,17 @@ def _missing(wanted: _Wanted, container: str) -> ModelCorruptError:
     return ModelCorruptError(message, remedy=remedy)
 
 
-def _refuse_unused(spec: ModelSpec, unused: Iterable[str]) -> None:
+def _refuse_unused(family: Family, spec: ModelSpec, unused: Iterable[str]) -> None:
     """A tied model may come with a copy of its embedding as output; some files hold what their config implies."""
     ignored = (*IGNORED, *([OUTPUT] if spec.tied_output else []))
     for name in sorted(unused):
+        if family.has_further_layers and _layer_number(name) >= spec.layers:
+            continue
         if not any(fnmatchcase(name, pattern) for pattern in ignored):
             raise ModelUnsupportedError(f"Tensor {name} is none that a {spec.family} model is known to have.")
+
+
+def _layer_number(name: str) -> int:
+    """The layer whose tensor has that name; -1 if it is none's."""
+    found = _LAYER_NAME.match(name)
+    return int(found.group(1)) if found else -1

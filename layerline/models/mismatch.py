@@ -86,7 +86,7 @@ def _entry_difference(a: TensorEntry, b: TensorEntry) -> str:
 
 
 def _range_difference(a: RowRange | None, b: RowRange | None) -> str:
-    if a is None or b is None or (a.first_row, a.rows) != (b.first_row, b.rows):
+    if a is None or b is None or (a.first_row, a.rows, a.step) != (b.first_row, b.rows, b.step):
         return "lies in other rows of what is stored"
     if a.tensor.sha256 != b.tensor.sha256:
         return f"holds other numbers (sha256 {a.tensor.sha256[:12]}… and {b.tensor.sha256[:12]}…)"

@@ -85,7 +85,7 @@ def model_parts(
         message = f"A {model.family} model norms the queries of all heads as one, so that devices cannot share them."
         raise PlanInvalidError(message, remedy="Let a stage have one device.")
     heads = min(kind.attention.heads for kind in model.kinds)
-    widths = [width for kind in model.kinds for width in _widths(kind)]
+    widths = [width for kind in model.kinds for width in kind.feed_forward.widths]
     most = min(heads, model.vocabulary, *widths)
     if count > most:
         message = f"A model with {heads} attention heads cannot be split over {count} devices."
@@ -115,13 +115,6 @@ def _layer_shares(layer: LayerSpec, weights: Sequence[int], blocks: ColumnBlocks
         )
         for rank_heads, own, own_shared in zip(heads, columns, shared, strict=True)
     ]
-
-
-def _widths(layer: LayerSpec) -> Iterator[int]:
-    """Those of the feed-forwards of a layer."""
-    yield layer.feed_forward.intermediate
-    if layer.feed_forward.experts is not None and layer.feed_forward.experts.shared_intermediate:
-        yield layer.feed_forward.experts.shared_intermediate
 
 
 def _column_ranges(intermediate: int, block: int, weights: Sequence[int]) -> list[range]:

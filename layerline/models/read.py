@@ -122,7 +122,7 @@ class TensorReader:
         for part in entry.ranges:
             wanted = range(max(rows.start, begin), min(rows.stop, begin + part.rows))
             if wanted:
-                own = _shifted(wanted, part.first_row - begin)
+                own = part.part(range(wanted.start - begin, wanted.stop - begin))
                 for block in self._range_blocks(part.tensor, own, columns, block_rows):
                     first_row = block.first_row + wanted.start - rows.start
                     yield replace(block, first_row=first_row, stored=_reordered(block.stored, order))
@@ -138,21 +138,20 @@ class TensorReader:
         _check_size(tensor)
         whole = (rows, columns) == (range(tensor.rows), range(tensor.shape[-1]))
         digest = hashlib.sha256() if whole else None
-        for first_row in range(rows.start, rows.stop, block_rows):
-            block = range(first_row, min(first_row + block_rows, rows.stop))
-            stored, part = self._read(tensor, block, columns, digest)
-            yield StoredBlock(first_row - rows.start, tensor.storage, stored, part)
+        for first in range(0, len(rows), block_rows):
+            stored, part = self._read(tensor, rows[first : first + block_rows], columns, digest)
+            yield StoredBlock(first, tensor.storage, stored, part)
         self._check_unchanged(tensor, digest)
 
     def _made_blocks(self, tensor: StoredTensor, rows: range, columns: range, block_rows: int) -> Iterator[StoredBlock]:
         """The same of a matrix in pieces, which are read whole."""
         matrix = matrix_of(tensor, {piece.role: self._piece(piece) for piece in tensor.pieces})
-        for first_row in range(rows.start, rows.stop, block_rows):
-            stored = matrix.rows(range(first_row, min(first_row + block_rows, rows.stop)))
-            own = columns
+        for first in range(0, len(rows), block_rows):
+            block = rows[first : first + block_rows]
+            stored, own = matrix.rows(range(block.start, block[-1] + 1))[:: block.step], columns
             if matrix.order is None:
                 stored, own = columns_of_blocks(tensor.storage, stored, columns)
-            yield StoredBlock(first_row - rows.start, tensor.storage, stored, own, matrix.order)
+            yield StoredBlock(first, tensor.storage, stored, own, matrix.order)
 
     def _piece(self, piece: StoredPiece) -> NDArray[np.uint8]:
         """All bytes of a piece, which are those that were indexed."""
@@ -173,7 +172,8 @@ class TensorReader:
             stored, columns = self._read(part.tensor, range(1), range(part.tensor.rows), digest)
             self._check_unchanged(part.tensor, digest)
             numbers = columns_to_float32(part.tensor.storage, stored, columns).reshape(-1, 1)
-            parts.append(numbers[part.first_row : part.first_row + part.rows])
+            own = part.part(range(part.rows))
+            parts.append(numbers[own.start : own.stop : own.step])
         numbers = np.concatenate(parts)
         if entry.added:
             numbers = numbers + np.float32(entry.added)
@@ -188,8 +188,10 @@ class TensorReader:
         Of a vector row 0 is all there is.
         """
         row_bytes = stored_bytes(tensor.storage, tensor.shape[-1:])
-        with self._opened(tensor, tensor.offset + rows.start * row_bytes, len(rows) * row_bytes, digest) as stored:
-            return columns_of_blocks(tensor.storage, np.frombuffer(stored, np.uint8).reshape(len(rows), -1), columns)
+        first, end = rows.start, rows[-1] + 1
+        with self._opened(tensor, tensor.offset + first * row_bytes, (end - first) * row_bytes, digest) as stored:
+            own = np.frombuffer(stored, np.uint8).reshape(end - first, -1)[:: rows.step]
+            return columns_of_blocks(tensor.storage, own, columns)
 
     @contextmanager
     def _opened(
@@ -253,10 +255,6 @@ def _reordered(rows: NDArray[Any], order: list[int]) -> NDArray[Any]:
         return rows
     heads = rows.reshape(-1, len(order), *rows.shape[1:])
     return heads[:, order].reshape(rows.shape)
-
-
-def _shifted(rows: range, by: int) -> range:
-    return range(rows.start + by, rows.stop + by)
 
 
 def _check_size(tensor: StoredTensor) -> None:

@@ -1,4 +1,4 @@
-"""SentencePiece vocabularies of GGUF files, as byte-pair tokenizers of the `tokenizers` library.
+"""SentencePiece vocabularies, as byte-pair tokenizers of the `tokenizers` library.
 
 SentencePiece joins the two neighbouring pieces that make the piece of the highest score; a list of merges in
 the order of those scores does the same. Source: `LlamaConverter` of the transformers library.
@@ -6,47 +6,71 @@ the order of those scores does the same. Source: `LlamaConverter` of the transfo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import Enum
+
 from gguf import TokenType
-from tokenizers import Tokenizer, decoders, models, normalizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from layerline.errors import ModelCorruptError
-from layerline.models.fields import REMEDY, Fields
+from layerline.models.fields import REMEDY
 
 _SPACE = "\u2581"
 
 
-def sentencepiece_tokenizer(metadata: Fields, tokens: list[str], kinds: list[int]) -> Tokenizer:
-    """The tokenizer without its special tokens."""
-    scores = metadata.list_of(float, "tokenizer.ggml.scores")
-    if len(scores) != len(tokens):
-        raise metadata.wrong("tokenizer.ggml.scores", f"a list of {len(tokens)} numbers")
+class Prefix(Enum):
+    """Where a space is put before text: nowhere, before each part between control tokens, or only at the beginning."""
+
+    NONE = "none"
+    EACH = "each"
+    FIRST = "first"
+
+
+def pieces_tokenizer(
+    where: str, tokens: Sequence[str], kinds: Sequence[int], merges: list[tuple[str, str]], prefix: Prefix
+) -> Tokenizer:
+    """The tokenizer whose tokens are plain text, with U+2581 for a space and bytes for what is not in them.
+
+    It is without its special tokens. ModelCorruptError, of the file `where`, if there is not a token for every byte.
+    """
     unknown = [token for token, kind in zip(tokens, kinds, strict=True) if kind == TokenType.UNKNOWN]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     missing = [f"<0x{byte:02X}>" for byte in range(256) if f"<0x{byte:02X}>" not in vocabulary]
     if missing:
-        message = f"{metadata.where}: the vocabulary has no token for the byte {missing[0]}."
+        message = f"{where}: the vocabulary has no token for the byte {missing[0]}."
         raise ModelCorruptError(message, remedy=REMEDY)
     model = models.BPE(
         vocab=vocabulary,
-        merges=_merges(vocabulary, scores),
+        merges=merges,
         unk_token=unknown[0] if unknown else None,
         fuse_unk=True,
         byte_fallback=True,
     )
     tokenizer = Tokenizer(model)
-    adds_space = metadata.flag("tokenizer.ggml.add_space_prefix", True)
     spaces = [normalizers.Replace(" ", _SPACE)]
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), *spaces] if adds_space else spaces)
+    if prefix is Prefix.FIRST:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme="first", split=False)
+    else:
+        each = [normalizers.Prepend(_SPACE)] if prefix is Prefix.EACH else []
+        tokenizer.normalizer = normalizers.Sequence([*each, *spaces])
     steps = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if adds_space else steps)
+    stripped = [] if prefix is Prefix.NONE else [decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence([*steps, *stripped])
     return tokenizer
 
 
-def _merges(vocabulary: dict[str, int], scores: list[float]) -> list[tuple[str, str]]:
+def merges_by_score(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
+    """The pairs of tokens that make a third, of the highest score first, and of those with the longest left one.
+
+    SentencePiece takes the leftmost of the pairs that make a piece; in a run of spaces that is the one whose left part
+    has grown longest.
+    """
+    vocabulary = frozenset(tokens)
     merges = []
-    for piece, index in vocabulary.items():
+    for piece, score in zip(tokens, scores, strict=True):
         for cut in range(1, len(piece)):
             left, right = piece[:cut], piece[cut:]
             if left in vocabulary and right in vocabulary:
-                merges.append((-scores[index], vocabulary[left], vocabulary[right], left, right))
-    return [(left, right) for *_, left, right in sorted(merges)]
+                merges.append((-score, -len(left), -len(right), left, right))
+    merges.sort(key=lambda merge: merge[:3])
+    return [(left, right) for *_, left, right in merges]

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from layerline.models.held import VECTOR_BYTES, WeightForm, divided_by
 from layerline.models.known_families import family_of_config
+from layerline.models.kv_sizes import position_bytes
 from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, model_parts
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import (
     ATTENDED,
     ENDS,
@@ -190,10 +191,6 @@ class ModelSizes:
         ends = [self.embedding] * (layers.start == 0) + [self.output] * (layers.stop == len(self.layers))
         return frozenset().union(*(size.converted for size in (*self.layers[layers.start : layers.stop], *ends)))
 
-    def of_latents(self, layers: range) -> frozenset[tuple[str, str]]:
-        """As `WeightSize` has it, of some layers."""
-        return frozenset().union(*(size.of_latents for size in self.layers[layers.start : layers.stop]))
-
     def kv_bytes_per_token(self, layers: range) -> int:
         """Bytes that one position takes in the KV pages of `layers`."""
         return sum(self.kv_bytes[layers.start : layers.stop])
@@ -210,7 +207,7 @@ class ModelSizes:
         rows = rows_of_all = max_rows * (3 * self.part.hidden + 2 * widest) * number_bytes
         prepared = max_rows * max(self.part.hidden, widest)
         for kind in self.part.kinds:
-            pairs, widths = pair_rows(kind.feed_forward, max_rows), pair_widths(kind.feed_forward)
+            pairs, widths = max_rows * kind.feed_forward.experts_of_a_row, kind.feed_forward.widths
             rows = max(rows, rows_of_all + pairs * (2 * self.part.hidden + 3 * max(widths)) * number_bytes)
             prepared = max(prepared, pairs * max(self.part.hidden, *widths))
         if form.kernels:
@@ -266,8 +263,7 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
     held = side_lengths(part, layer)
     chosen, experts = layer.feed_forward.read_share
     numbers, held_bytes = {False: 0, True: 0}, {False: 0, True: 0}  # by whether they are an expert's
-    converted: set[tuple[str, str]] = set()
-    of_latents: set[tuple[str, str]] = set()
+    converted: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}  # by whether they are of latents
     for tensor in tensors:
         sides = [
             range(starts.get(side, 0), starts.get(side, 0) + min(length, held[side]))
@@ -284,24 +280,14 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
         held_in = own.storage(tensor.storage, columns, tensor.lengths[1])
         held_bytes[tensor.an_experts] += form.matrix_bytes(held_in, len(rows), len(columns))
         if form.converts(tensor.storage, held_in):
-            (of_latents if is_of_latents(tensor.sides) else converted).add((tensor.storage, held_in))
+            converted[is_of_latents(tensor.sides)].add((tensor.storage, held_in))
     return WeightSize(
         numbers=numbers[False] - -numbers[True] * chosen // experts,
         read_bytes=held_bytes[False] - -held_bytes[True] * chosen // experts,
         held_bytes=sum(held_bytes.values()),
-        converted=frozenset(converted),
-        of_latents=frozenset(of_latents),
+        converted=frozenset(converted[False]),
+        of_latents=frozenset(converted[True]),
     )
-
-
-def position_bytes(attention: AttentionSpec, kv_dtype: str) -> int:
-    """Bytes of the keys and values of a position; in int8 every group of numbers has a scale of two bytes beside it."""
-    numbers = attention.key_numbers + attention.value_numbers
-    if kv_dtype != "int8":
-        return numbers * DTYPE_BYTES[kv_dtype]
-    keys = attention.key_numbers // int8_group(attention.head_dim)
-    values = attention.value_numbers // int8_group(attention.value_dim)
-    return numbers + 2 * (keys + values)
 
 
 def _widest_numbers(layer: LayerSpec) -> int:
@@ -311,37 +297,3 @@ def _widest_numbers(layer: LayerSpec) -> int:
     if attention.latent is not None:  # queries as they are made, and what is read of latents, are numbers beside these
         qkv_numbers += attention.heads * (attention.made_query_dim + attention.value_dim)
     return max(2 * layer.feed_forward.intermediate, qkv_numbers)
-
-
-def pair_rows(feed_forward: FeedForwardSpec, rows: int) -> int:
-    """How many pairs of a row and an expert that it has so many rows make; none of a dense feed-forward."""
-    experts = feed_forward.experts
-    return 0 if experts is None else rows * (experts.chosen + (experts.shared_intermediate > 0))
-
-
-def pair_widths(feed_forward: FeedForwardSpec) -> tuple[int, int]:
-    """The width of an expert, and of the shared one."""
-    experts = feed_forward.experts
-    return feed_forward.intermediate, experts.shared_intermediate if experts else 0
-
-
-def int8_group(head_dim: int) -> int:
-    """How many neighbouring numbers of a key or value share a scale in int8: 32, or what divides the head."""
-    return math.gcd(head_dim, 32)
-
-
-def most_sequence_pages(reach_tokens: int, context_tokens: int, max_rows: int, page_tokens: int) -> int:
-    """Pages that a sequence of `context_tokens` needs at a time, in steps of at most `max_rows` of its rows.
-
-    If every layer has a window, of `reach_tokens` (0: none), they are those that the rows of a step are in, and those
-    before that the first of these pages looks back to.
-    """
-    pages = -(-context_tokens // page_tokens)
-    if not reach_tokens:
-        return pages
-    return min(pages, reach_pages(reach_tokens, page_tokens) + 1 + -(-(max_rows - 1) // page_tokens))
-
-
-def reach_pages(reach_tokens: int, page_tokens: int) -> int:
-    """Pages that the first row of a page looks back to with a window of `reach_tokens`, at least 1."""
-    return max(1, -(-(reach_tokens - 1) // page_tokens))

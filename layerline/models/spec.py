@@ -13,20 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from layerline.checks import require
-from layerline.models.latent import MOST_SIDE, PANEL_ROWS, LatentSpec
+from layerline.models.feed_forward_spec import MOST_SIDE, FeedForwardSpec
+from layerline.models.latent import PANEL_ROWS, LatentSpec
 from layerline.plan import MAX_LAYERS
 
-MOST_EXPERTS = 1 << 12  # of a layer
 SMALLEST_ROTARY, LARGEST_ROTARY = 1e-6, 1e12  # of what rotary frequencies are computed with
 
 Norms = Literal["before", "after", "around"]
 NormKind = Literal["rms", "layer"]  # by the root of the mean square; by the deviation from the mean
 QkNorm = Literal["none", "heads", "rows"]
-Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
-"""What a gate is passed through; "clamped_swiglu" is gpt-oss's: gate * sigmoid(alpha * gate) * (up + 1),
-the gate at most the limit, up within it on either side."""
-CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT = 1.702, 7.0
-Scoring = Literal["softmax", "softmax_of_chosen", "sigmoid"]
 Scaling = Literal["none", "linear", "llama3", "yarn", "longrope", "proportional"]
 
 
@@ -91,11 +86,23 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AttentionSpec:
-    """Grouped-query attention over pages of keys and values. Sizes are those of one head.
+class QueryGrowth:
+    """Queries of far positions are multiplied by 1 + factor * ln(1 + ⌊position / length⌋), so that scores stay sharp.
 
-    With a `latent` there is one key-value head, whose value is what its key has behind the numbers that are turned.
+    Source: Nakanishi, Scalable-Softmax (2025).
     """
+
+    factor: float
+    length: int  # positions
+
+    def __post_init__(self) -> None:
+        require(0 < self.factor < math.inf, "the growth of queries is out of range")
+        require(0 < self.length < MOST_SIDE, "the length after which queries grow is out of range")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionSpec:
+    """Grouped-query attention over pages of keys and values. Sizes are those of one head."""
 
     heads: int
     kv_heads: int
@@ -107,8 +114,10 @@ class AttentionSpec:
     qk_norm: QkNorm = "none"  # before they are rotated: those of each head, or of all heads as one
     window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
     scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
+    query_growth: QueryGrowth | None = None
+    sinks: bool = False  # each head has a learned score that takes its share and has no value
     soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are
-    latent: LatentSpec | None = None
+    latent: LatentSpec | None = None  # then there is one key, whose value is what it has behind the turned numbers
 
     def __post_init__(self) -> None:
         sizes = (self.heads, self.kv_heads, self.head_dim, self.value_dim)
@@ -119,13 +128,10 @@ class AttentionSpec:
         require(self.scale is None or 0 < self.scale < math.inf, "the scale of scores is out of range")
         require(0 <= self.soft_cap < math.inf, "the soft cap of scores is out of range")
         require(self.qk_norm in get_args(QkNorm), "a norm of queries and keys that is not known")
-        require(self.latent is None or self._fits_latent, "latent attention of sizes that do not go together")
-
-    @property
-    def _fits_latent(self) -> bool:
         turned = self.rope.turned_numbers(self.head_dim) if self.rope else 0
-        is_plain = self.qk_norm == "none" and not self.qkv_bias and not self.output_bias
-        return is_plain and self.kv_heads == 1 and turned == self.turned_dim and self.value_dim % PANEL_ROWS == 0
+        is_plain = self.qk_norm == "none" and not (self.qkv_bias or self.output_bias or self.query_growth)
+        fits = self.kv_heads == 1 and is_plain and turned == self.turned_dim and self.value_dim % PANEL_ROWS == 0
+        require(self.latent is None or fits, "latent attention of sizes that do not go together")
 
     @property
     def turned_dim(self) -> int:
@@ -166,66 +172,6 @@ class AttentionSpec:
     def output_numbers(self) -> int:
         """Numbers that attention gives for one row, before the output matrix."""
         return self.heads * self.made_value_dim
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExpertsSpec:
-    """How a row's experts are chosen: the router's logits become scores, of which the largest win.
-
-    A tie is the expert's with the lower number. The weights of the chosen are their scores, made 1 in all if
-    `normalised`, then multiplied by `scale`. Experts may be in groups, neighbours in a group: those that are chosen are
-    then of the best groups, a group being as good as its best or its two best. A shared expert is beside them, for
-    every row.
-
-    Source: Fedus et al., Switch Transformers (2021); groups as in DeepSeek-V2 and V3, a bias of the choice as in the
-    latter (2024).
-    """
-
-    count: int
-    chosen: int
-    scoring: Scoring
-    normalised: bool = False
-    scale: float = 1.0
-    router_bias: bool = False  # of the logits
-    choice_bias: bool = False  # of scores, for the choice alone
-    groups: int = 1
-    chosen_groups: int = 1
-    group_best: int = 2  # how many of its best make a group as good as it is
-    shared_intermediate: int = 0  # the width of the shared expert; 0: there is none
-    shared_gate: bool = False  # what the shared expert gives is multiplied by the sigmoid of a logit of its own
-
-    def __post_init__(self) -> None:
-        require(0 < self.chosen <= self.count <= MOST_EXPERTS, "the number of experts is out of range")
-        require(0 < self.chosen_groups <= self.groups, "the number of groups of experts is out of range")
-        require(self.count % self.groups == 0, "groups of experts are not of one size")
-        require(self.group_best in (1, 2), "a group of experts is as good as its best or its two best")
-        own = self.count // self.groups
-        require(self.groups == 1 or own > 1, "a group of experts has fewer than two")
-        require(self.chosen <= own * self.chosen_groups, "groups have fewer experts than are chosen")
-        require(0 <= self.shared_intermediate < MOST_SIDE, "shared_intermediate is out of range")
-        require(self.shared_intermediate > 0 or not self.shared_gate, "a gate of no shared expert")
-        require(not (self.shared_gate and self.router_bias), "a bias of the router beside the gate of a shared expert")
-        require(0 < self.scale < math.inf, "the scale of experts is out of range")
-        require(self.scoring in get_args(Scoring), "a scoring of experts that is not known")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FeedForwardSpec:
-    """A gated feed-forward; with `experts` each of these is one, of that width."""
-
-    intermediate: int
-    activation: Activation = "silu"
-    bias: bool = False
-    experts: ExpertsSpec | None = None
-
-    def __post_init__(self) -> None:
-        require(0 < self.intermediate < MOST_SIDE, "intermediate is out of range")
-        require(self.activation in get_args(Activation), "an activation that is not known")
-
-    @property
-    def read_share(self) -> tuple[int, int]:
-        """(the experts that a row chooses, how many there are); of a dense one (1, 1)."""
-        return (1, 1) if self.experts is None else (self.experts.chosen, self.experts.count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

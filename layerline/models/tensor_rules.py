@@ -14,6 +14,7 @@ from layerline.models.spec import LayerSpec, ModelSpec
 # Sides of tensors, in the words of `side_lengths`.
 VOCABULARY, HIDDEN, FEED_FORWARD = "vocabulary", "hidden", "feed_forward"
 QUERIES, KEYS, VALUES, ATTENDED, HEAD = "queries", "keys", "values", "attended", "head"
+HEADS = "heads"  # how many read
 EXPERTS, SHARED, ONE = "experts", "shared", "one"  # how many there are; the width of the shared expert; a single row
 # Of attention with a latent: that of queries, that of keys and values, what all heads make of the latter, what they
 # read of latents, and what of a query is not turned.
@@ -33,7 +34,8 @@ class Place:
     rope_pairs: bool = False  # the rows of a head are in GGUF-llama order, pair by pair
     added: float = 0.0  # to each number of a vector, before it is one of the model's
     expert: int | None = None
-    recipe: str = ""  # of `layerline.models.quantised`, if what is stored is not rows as they are multiplied
+    recipe: str = ""  # of `layerline.models.quantised`, where that is how rows are made of what is stored
+    step: int = 1  # from each of its rows to the next
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +66,7 @@ def side_lengths(spec: ModelSpec, layer: LayerSpec) -> dict[str, int]:
         VALUES: attention.value_numbers,
         ATTENDED: attention.output_numbers,
         HEAD: attention.head_dim,
+        HEADS: attention.heads,
         EXPERTS: experts.count if experts else 0,
         SHARED: experts.shared_intermediate if experts else 0,
         ONE: 1,
@@ -185,6 +188,7 @@ _QKV_BIASES = (
     layer_rule("k_bias", "self_attn.k_proj.bias", "attn_k.bias", KEYS),
     layer_rule("v_bias", "self_attn.v_proj.bias", "attn_v.bias", VALUES),
 )
+_SINKS = (layer_rule("sinks", "self_attn.sinks", "attn_sinks.weight", HEADS),)
 _OUTPUT_BIAS = (layer_rule("attention_output_bias", "self_attn.o_proj.bias", "attn_output.bias", HIDDEN),)
 _FFN_BIASES = (
     layer_rule("gate_bias", "mlp.gate_proj.bias", "ffn_gate.bias", FEED_FORWARD),
@@ -214,6 +218,7 @@ def decoder_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
         *(_DENSE if is_dense else ()),
         *(_QKV_BIASES if attention.qkv_bias else ()),
         *(_OUTPUT_BIAS if attention.output_bias else ()),
+        *(_SINKS if attention.sinks else ()),
         *(_FFN_BIASES if is_dense and layer.feed_forward.bias else ()),
         *_QK_NORMS[attention.qk_norm],
     )

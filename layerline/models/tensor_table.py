@@ -94,14 +94,21 @@ class StoredTensor(StoredBytes):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowRange:
-    """Neighbouring rows of a stored tensor."""
+    """Rows of a stored tensor: neighbours, or every so many."""
 
     tensor: StoredTensor
     first_row: int
     rows: int
+    step: int = 1
 
     def __post_init__(self) -> None:
-        require(self.first_row >= 0 and 0 < self.rows <= self.tensor.rows - self.first_row, "rows out of range")
+        require(self.first_row >= 0 and self.rows > 0 and self.step > 0, "rows out of range")
+        require(self.first_row + (self.rows - 1) * self.step < self.tensor.rows, "rows out of range")
+
+    def part(self, rows: range) -> range:
+        """Which rows of the stored tensor some neighbours of these are."""
+        last = self.first_row + (rows.stop - 1) * self.step
+        return range(self.first_row + rows.start * self.step, last + 1, self.step)
 
     @classmethod
     def whole(cls, tensor: StoredTensor) -> RowRange:

@@ -1,20 +1,24 @@
 """The tokenizer of a model's folder: tokenizer.json as it is, and what the files beside it say.
 
-Reads tokenizer_config.json (special tokens, chat template), chat_template.jinja and generation_config.json, each
-of which may be absent. Does not render templates.
+Where there is none, it is made of tekken.json or tokenizer.model. Reads tokenizer_config.json (special tokens, chat
+template), chat_template.jinja and generation_config.json, each of which may be absent. Does not render templates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from layerline.errors import ModelCorruptError
+from layerline.errors import LayerlineError, ModelCorruptError, ModelUnsupportedError
 from layerline.models.card import TokenizerCard
-from layerline.models.end_tokens import end_ids
+from layerline.models.end_tokens import UNMISTAKABLE_ENDS, end_ids
 from layerline.models.fields import REMEDY, Fields
 from layerline.models.json_file import read_json, read_text
+from layerline.models.sentencepiece_file import CONVERT, read_vocabulary, sentencepiece_tokenizer
+from layerline.models.tekken import BOS, EOS, tekken_tokenizer
 
 MAX_VOCABULARY = 1 << 24
 MAX_TOKENIZER_BYTES = 64 << 20  # one with 262,144 tokens has 32 MiB
@@ -23,16 +27,16 @@ TEMPLATE_NAME = "chat_template.jinja"
 
 def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
     """The tokenizer of the model in `folder`, whose config.json is `config`."""
-    if not (folder / "tokenizer.json").exists():
-        raise _without_tokenizer(folder)
-    text = read_text(folder / "tokenizer.json", MAX_TOKENIZER_BYTES)
-    tokenizer = _parsed(folder, text)
     settings = _optional(folder, "tokenizer_config.json")
-    bos_token = _special_token(settings, "bos_token")
-    eos_token = _special_token(settings, "eos_token")
+    read = _read(folder, settings)
+    tokenizer = read.tokenizer
+    bos_token = _special_token(settings, "bos_token") or read.bos_token
+    eos_token = _special_token(settings, "eos_token") or read.eos_token
     bos_id = _token_id(tokenizer, settings, bos_token, _ids(config, "bos_token_id"))
     control = [
-        (token.content, token_id) for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special
+        (token.content, token_id)
+        for token_id, token in tokenizer.get_added_tokens_decoder().items()
+        if token.special or token.content in UNMISTAKABLE_ENDS
     ]
     named = [
         _token_id(tokenizer, settings, eos_token, []),
@@ -40,8 +44,8 @@ def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
         *_ids(_optional(folder, "generation_config.json"), "eos_token_id"),
     ]
     return TokenizerCard(
-        json=text,
-        add_bos=settings.flag("add_bos_token", _begins_with(tokenizer, bos_id)) and bos_id is not None,
+        json=read.json or tokenizer.to_str(),
+        add_bos=settings.flag("add_bos_token", not read.json or _begins_with(tokenizer, bos_id)) and bos_id is not None,
         bos_id=bos_id,
         eos_ids=end_ids(named, control),
         chat_template=_chat_template(folder, settings),
@@ -50,22 +54,51 @@ def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    """A tokenizer, its JSON if that was in the file, and the texts of its beginning and end if the file says them."""
+
+    tokenizer: Tokenizer
+    json: str = ""
+    bos_token: str = ""
+    eos_token: str = ""
+
+
+def _read(folder: Path, settings: Fields) -> _Read:
+    """The tokenizer in the first of the files that there is."""
+    if (folder / "tokenizer.json").exists():
+        text = read_text(folder / "tokenizer.json", MAX_TOKENIZER_BYTES)
+        return _Read(tokenizer=_built(folder / "tokenizer.json", lambda: Tokenizer.from_str(text)), json=text)
+    if (folder / "tekken.json").exists():
+        tokenizer = _built(folder / "tekken.json", lambda: tekken_tokenizer(folder / "tekken.json"))
+        return _Read(tokenizer=tokenizer, bos_token=BOS, eos_token=EOS)
+    path = folder / "tokenizer.model"
+    if not path.exists():
+        raise _without_tokenizer(folder)
+    if (folder / "added_tokens.json").exists() and "added_tokens_decoder" not in settings:
+        message = f"{folder} says what tokens it adds to tokenizer.model only in added_tokens.json, an older form."
+        raise ModelUnsupportedError(message, remedy=CONVERT)
+    vocabulary = read_vocabulary(path)
+    tokenizer = _built(path, lambda: sentencepiece_tokenizer(path, vocabulary, settings))
+    ends = {"bos_token": vocabulary.piece(vocabulary.bos_id), "eos_token": vocabulary.piece(vocabulary.eos_id)}
+    return _Read(tokenizer=tokenizer, **ends)
+
+
 def _without_tokenizer(folder: Path) -> ModelCorruptError:
-    older = sorted(name for name in ("tokenizer.model", "vocab.json", "merges.txt") if (folder / name).exists())
-    message = f"{folder} has no tokenizer.json, which layerline needs"
-    remedy = "Fetch it too, or make it in transformers: AutoTokenizer.from_pretrained(...).save_pretrained(...)."
-    found = f"; it has {' and '.join(older)}, an older form" if older else ""
-    return ModelCorruptError(f"{message}{found}.", remedy=remedy)
+    older = sorted(name for name in ("vocab.json", "merges.txt", "tiktoken.model") if (folder / name).exists())
+    message = f"{folder} has no tokenizer.json, tekken.json or tokenizer.model, one of which layerline needs"
+    found = f"; it has {' and '.join(older)}, another form" if older else ""
+    return ModelCorruptError(f"{message}{found}.", remedy=f"Fetch it too, or make one. {CONVERT}")
 
 
-def _parsed(folder: Path, text: str) -> Tokenizer:
+def _built(path: Path, build: Callable[[], Tokenizer]) -> Tokenizer:
+    """What `build` makes of the file at `path`; ModelCorruptError if the library fails at it."""
     try:
-        return Tokenizer.from_str(text)
-    except (KeyboardInterrupt, SystemExit):
+        return build()
+    except (KeyboardInterrupt, SystemExit, LayerlineError):
         raise
     except BaseException as error:  # the library raises no narrower class, and its panics are not even an Exception
-        message = f"{folder / 'tokenizer.json'} is not a tokenizer: {error}."
-        raise ModelCorruptError(message, remedy=REMEDY) from error
+        raise ModelCorruptError(f"{path} is not a tokenizer: {error}.", remedy=REMEDY) from error
 
 
 def _optional(folder: Path, name: str) -> Fields:

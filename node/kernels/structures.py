@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 8  # of all that is said here; the library must have the same
+VERSION = 9  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -46,9 +46,10 @@ class OperationKind(IntEnum):
     ROUND = 11
     SCALE = 12
     CAP = 13
-    ROUTE = 14
-    EXPERTS = 15
-    HEAD_PRODUCT = 16
+    GROW = 14
+    ROUTE = 15
+    EXPERTS = 16
+    HEAD_PRODUCT = 17
 
 
 class GateKind(IntEnum):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerline.models.spec import ExpertsSpec
+from layerline.models.feed_forward_spec import ExpertsSpec
 from node.model.feed_forward import FeedForward
 from node.model.linear.forms import Linear
 

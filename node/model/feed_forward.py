@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from layerline.models.spec import CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT, Activation
+from layerline.models.feed_forward_spec import CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT, Activation
 from node.model.linear.forms import Linear
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from layerline.models.spec import QueryGrowth
 from node.model.attention.backend import LayerAttention, StepAttention
 from node.model.linear.forms import Linear
 from node.model.norm import Norm
@@ -66,7 +68,14 @@ class SelfAttention:
             self.qk_norm(turned_TND)
         if self.rope is not None:
             turn_(turned_TND, turns[self.rope])
+        if spec.query_growth is not None:
+            turned_TND.narrow(1, 0, heads).mul_(_growth(spec.query_growth, step.positions_T)[:, None, None])
         q_TKGD = turned_TND.narrow(1, 0, heads).view(rows, kv_heads, -1, head_dim)
         k_TKD = turned_TND.narrow(1, heads, kv_heads)
         v_TKE = qkv_TO.narrow(1, turned, spec.value_numbers).view(rows, kv_heads, -1)
         return self.output(step.attend(layer, q_TKGD, k_TKD, v_TKE).flatten(1))
+
+
+def _growth(growth: QueryGrowth, positions_T: Tensor) -> Tensor:
+    """What the queries of each row are multiplied by."""
+    return 1.0 + growth.factor * torch.log1p(torch.floor(positions_T / growth.length))

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from layerline.models.card import ModelCard
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, ModelSpec, RopeSpec
+from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
 from node.model.attention.backend import LayerAttention
 from node.model.decoder import Branch, Decoder, Layer, Output
 from node.model.embedding import Embedding
@@ -127,7 +129,7 @@ class _StageLoader:
         if slices.latent is not None:
             return self._latent_attention(spec, slices.latent, output)
         return SelfAttention(
-            core=LayerAttention(spec=spec),
+            core=LayerAttention(spec=spec, sinks_KG=self._sinks(slices, spec)),
             rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
             qk_norm=self._qk_norm(slices, spec),
             qkv=self._linear(slices.qkv, slices.qkv_bias),
@@ -182,6 +184,12 @@ class _StageLoader:
             gate_up=self._linear(slices.gate_up, slices.gate_up_bias),
             down=self._linear(slices.down, slices.down_bias),
         )
+
+    def _sinks(self, slices: LayerSlices, spec: AttentionSpec) -> Tensor | None:
+        """Of each head, in float32."""
+        if not spec.sinks:
+            return None
+        return load_tensor(self._source, slices.sinks, self._held_as).float().view(spec.kv_heads, -1)
 
     def _branch(self, before: Slices, after: Slices, scale: float) -> Branch:
         norms = [self._norm(slices) if slices else None for slices in (before, after)]

@@ -119,6 +119,7 @@ def load_computation(
         pages=spec.pages,
         page_tokens=spec.page_tokens,
         kv_dtype=spec.held_kv_dtype,
+        sinks=[layer.sinks for layer in weights.layers],
     )
     sums, use = _among(part, group)
     held = Sizes(max_rows=spec.max_rows, precision=spec.precision, dtype=spec.dtype)

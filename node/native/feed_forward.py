@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.spec import FeedForwardSpec
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from node.kernels.structures import Experts, GateKind, Matrix, ScoringKind
 from node.native.matrices import NativeMatrix
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
@@ -59,7 +59,7 @@ class NativeExperts:
         self._gate_up = (Matrix * len(experts))(*(own.gate_up.structure for own in experts))
         self._down = (Matrix * len(experts))(*(own.down.structure for own in experts))
         self.matrices = (router, *(matrix for own in experts for matrix in own.matrices))
-        self.pairs_of_a_row = chosen.chosen + (chosen.shared_intermediate > 0)
+        self.pairs_of_a_row = spec.experts_of_a_row
         self.widest = max(own.down.inputs for own in experts)
         self.structure = Experts(
             gate_up=self._gate_up,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.sizes import position_bytes
+from layerline.models.kv_sizes import position_bytes
 from layerline.models.spec import AttentionSpec
 from node.kernels.engine import aligned_bytes
 from node.kernels.structures import KV_STORAGES, TILE, AttentionForm, LayerState, Pages
@@ -20,7 +20,16 @@ from node.kernels.structures import KV_STORAGES, TILE, AttentionForm, LayerState
 class KvPages:
     """The pages of some layers."""
 
-    def __init__(self, layers: Sequence[AttentionSpec], *, pages: int, page_tokens: int, kv_dtype: str) -> None:
+    def __init__(
+        self,
+        layers: Sequence[AttentionSpec],
+        *,
+        pages: int,
+        page_tokens: int,
+        kv_dtype: str,
+        sinks: Sequence[NDArray[np.float32] | None] = (),
+    ) -> None:
+        """`sinks` are those of each layer's heads; empty: none has any."""
         assert page_tokens % TILE == 0, "a page is whole tiles"
         self.page_tokens = page_tokens
         sizes = [TILE * position_bytes(spec, kv_dtype) // spec.kv_heads for spec in layers]
@@ -28,10 +37,11 @@ class KvPages:
             aligned_bytes(pages * self.page_tiles * spec.kv_heads * size)
             for spec, size in zip(layers, sizes, strict=True)
         ]
+        self._sinks = sinks or [None] * len(layers)
         self.states = (LayerState * len(layers))(
             *(
-                _state(spec, memory, size, kv_dtype)
-                for spec, memory, size in zip(layers, self._memory, sizes, strict=True)
+                _state(spec, memory, size, kv_dtype, own)
+                for spec, memory, size, own in zip(layers, self._memory, sizes, self._sinks, strict=True)
             )
         )
 
@@ -46,7 +56,13 @@ class KvPages:
         return sum(memory.nbytes for memory in self._memory)
 
 
-def _state(spec: AttentionSpec, memory: NDArray[np.uint8], tile_bytes: int, kv_dtype: str) -> LayerState:
+def _state(
+    spec: AttentionSpec,
+    memory: NDArray[np.uint8],
+    tile_bytes: int,
+    kv_dtype: str,
+    sinks: NDArray[np.float32] | None,
+) -> LayerState:
     pages = Pages(
         tiles=memory.ctypes.data,
         tile_bytes=tile_bytes,
@@ -57,7 +73,7 @@ def _state(spec: AttentionSpec, memory: NDArray[np.uint8], tile_bytes: int, kv_d
         value_from=spec.turned_dim if spec.latent else 0,
     )
     form = AttentionForm(
-        sinks=None,
+        sinks=None if sinks is None else sinks.ctypes.data,
         scale=ctypes.c_float(spec.score_scale),
         soft_cap=spec.soft_cap,
         heads=spec.heads,

@@ -20,7 +20,8 @@ from node.kernels.structures import Rotation, Rows, Work
 from node.native.feed_forward import NativeExperts, NativeFeedForward
 from node.native.kv_pages import KvPages
 from node.native.matrices import NativeMatrix
-from node.native.program import Buffer, Ends, NativeLayer, Program
+from node.native.operations import Buffer
+from node.native.program import Ends, NativeLayer, Program
 from node.native.steps import picking_step, step_of
 from node.native.weights import NativeWeights
 

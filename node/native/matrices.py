@@ -6,14 +6,14 @@ Shapes: I inputs, O outputs.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.held import PANEL_ROWS, held_storage, matrix_bytes
-from node.kernels.engine import aligned_bytes, pack
+from node.kernels.engine import ALIGNMENT, aligned_bytes, pack
 from node.kernels.library import Library
 from node.kernels.structures import Matrix, Segment, format_number
 from node.slices.stored_rows import in_storage
@@ -39,6 +39,28 @@ class Panels:
             first_output=first_output,
             order=None if self.order_I is None else self.order_I.ctypes.data,
         )
+
+
+class Room:
+    """Memory for so many bytes of several matrices, which lie side by side.
+
+    One large piece is in few large pages, where many small ones are in many small pages, which takes longer to read.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self._memory = aligned_bytes(nbytes)
+        self._taken = 0
+
+    def take(self, nbytes: int) -> NDArray[np.uint8]:
+        """The next bytes of it, where vectors like them to begin."""
+        first = self._taken
+        self._taken += in_room(nbytes)
+        return self._memory[first : first + nbytes]
+
+
+def in_room(nbytes: int) -> int:
+    """What so many bytes take of a room."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 class NativeMatrix:
@@ -72,9 +94,10 @@ def load_matrix(
     slices: Sequence[TensorSlice],
     weights: str,
     bias: Sequence[TensorSlice] = (),
+    take: Callable[[int], NDArray[np.uint8]] = aligned_bytes,
 ) -> NativeMatrix:
-    """The matrix of these slices, one below the other, and its bias if it has one."""
-    parts = [_panels(library, source, part, weights) for part in slices]
+    """The matrix of these slices, one below the other, and its bias if it has one; its memory is what `take` gives."""
+    parts = [_panels(library, source, part, weights, take) for part in slices]
     return NativeMatrix(parts, load_vector(source, bias) if bias else None)
 
 
@@ -86,11 +109,26 @@ def load_vector(source: TensorSource, slices: Sequence[TensorSlice]) -> NDArray[
     return vector
 
 
-def _panels(library: Library, source: TensorSource, wanted: TensorSlice, weights: str) -> Panels:
+def room_for(source: TensorSource, slices: Iterable[TensorSlice], weights: str) -> Room:
+    """Room for these slices of matrices."""
+    sizes = (matrix_bytes(_storage(source, each, weights), *each.shape) for each in slices)
+    return Room(sum(map(in_room, sizes)))
+
+
+def _storage(source: TensorSource, wanted: TensorSlice, weights: str) -> str:
     assert wanted.columns is not None, "a vector has no panels"
-    rows, columns = wanted.shape
-    storage = held_storage(source.storage(wanted), weights, wanted.columns.part, wanted.columns.length)
-    memory, order_I = aligned_bytes(matrix_bytes(storage, rows, columns)), None
+    return held_storage(source.storage(wanted), weights, wanted.columns.part, wanted.columns.length)
+
+
+def _panels(
+    library: Library,
+    source: TensorSource,
+    wanted: TensorSlice,
+    weights: str,
+    take: Callable[[int], NDArray[np.uint8]],
+) -> Panels:
+    (rows, columns), storage = wanted.shape, _storage(source, wanted, weights)
+    memory, order_I = take(matrix_bytes(storage, rows, columns)), None
     for block in source.blocks(wanted):
         if block.storage == storage:
             order_I = block.order

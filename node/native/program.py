@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -20,28 +19,10 @@ from numpy.typing import NDArray
 from layerline.models.spec import LayerSpec, ModelSpec
 from node.kernels.structures import Operation, OperationKind
 from node.native.feed_forward import NativeExperts, NativeFeedForward, gate_kind
-from node.native.latent import HeadMatrices, NativeLatent
+from node.native.latent import NativeLatent
+from node.native.latent_program import latent_attended
 from node.native.matrices import NativeMatrix
-
-
-class Buffer(IntEnum):
-    """The rows that operations work on."""
-
-    RESIDUAL = 0
-    NORMED = 1
-    WIDE = 2  # queries, keys and values; then gate and up
-    NARROW = 3  # what attention gives; then what the gate lets through
-    PART = 4  # this rank's part of a sum
-    PICKED = 5  # the rows of the residual after which logits are wanted
-    LOGITS = 6
-    ROUTED = 7  # logits of experts
-    PAIRS = 8  # of a row and an expert: what the expert gets, then what it gives
-    PAIRS_WIDE = 9  # its gate and up
-    PAIRS_NARROW = 10  # what its gate lets through
-    READING = 11  # with a latent: queries as they read, then the key
-    KEY = 12  # the key there
-    LATENT = 13  # what of that is the latent
-    READ = 14  # what queries read of latents
+from node.native.operations import Buffer, Operations, norm, product, turn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +36,7 @@ class NativeLayer:
     q_norm: NDArray[np.float32] | None  # of a head, or of all heads
     k_norm: NDArray[np.float32] | None
     rotation: int | None
+    sinks: NDArray[np.float32] | None  # of each head
     attention_output: NativeMatrix
     attention_after_norm_C: NDArray[np.float32] | None
     feed_forward_norm_C: NDArray[np.float32] | None
@@ -106,10 +88,6 @@ class Program:
         self.logits = next(_passages(ending), None)
 
 
-Operations = Iterator[Operation | None]
-"""None is where the ranks bring the sum in Buffer.PART together."""
-
-
 class _Building:
     """Puts operations together for a model of that description, of which a rank has a part if `in_parts`."""
 
@@ -141,7 +119,7 @@ class _Building:
         vocabulary = ends.output.outputs
         yield Operation(kind=OperationKind.PICK, source=Buffer.RESIDUAL, target=Buffer.PICKED, size=self._spec.hidden)
         yield self._norm(Buffer.PICKED, Buffer.NORMED, ends.final_norm_C)
-        yield _product(Buffer.NORMED, Buffer.LOGITS, ends.output)
+        yield product(Buffer.NORMED, Buffer.LOGITS, ends.output)
         yield from _scaled(Buffer.LOGITS, vocabulary, self._spec.logit_scale)
         if self._spec.logit_cap:
             yield Operation(kind=OperationKind.CAP, target=Buffer.LOGITS, size=vocabulary, number=self._spec.logit_cap)
@@ -156,11 +134,11 @@ class _Building:
             source = yield from self._read(layer.feed_forward_norm_C)
         after_C, made = layer.feed_forward_after_norm_C, layer.feed_forward
         if isinstance(made, NativeExperts):
-            yield _product(source, Buffer.ROUTED, made.router)
+            yield product(source, Buffer.ROUTED, made.router)
             yield Operation(kind=OperationKind.ROUTE, source=Buffer.ROUTED, weight=made.address)
             yield from self._joined(self._experts(source, made), after_C, spec.branch_scale)
             return
-        yield _product(source, Buffer.WIDE, made.gate_up)
+        yield product(source, Buffer.WIDE, made.gate_up)
         yield Operation(
             kind=OperationKind.GATE,
             source=Buffer.WIDE,
@@ -173,11 +151,20 @@ class _Building:
     def _attended(self, layer: NativeLayer, source: Buffer, index: int) -> Operations:
         """What attention gives for the rows of `source`, in Buffer.NARROW."""
         if layer.latent is not None:
-            yield from _latent_attended(layer, layer.latent, source, index)
+            assert layer.rotation is not None, "the key beside a latent is turned"
+            yield from latent_attended(layer.spec.attention, layer.rotation, layer.latent, source, index)
             return
         assert layer.qkv is not None, "it has no latent"
-        yield _product(source, Buffer.WIDE, layer.qkv)
+        yield product(source, Buffer.WIDE, layer.qkv)
         yield from self._turned(layer)
+        if (growth := layer.spec.attention.query_growth) is not None:
+            yield Operation(
+                kind=OperationKind.GROW,
+                target=Buffer.WIDE,
+                index=growth.length,
+                size=layer.spec.attention.query_numbers,
+                number=growth.factor,
+            )
         yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index)
 
     def _experts(self, source: Buffer, experts: NativeExperts) -> Operation:
@@ -214,11 +201,11 @@ class _Building:
                     weight=weight.ctypes.data,
                 )
         if layer.rotation is not None:
-            yield _turn(Buffer.WIDE, layer.rotation, attention.heads + attention.kv_heads, attention.head_dim)
+            yield turn(Buffer.WIDE, layer.rotation, attention.heads + attention.kv_heads, attention.head_dim)
 
     def _added(self, matrix: NativeMatrix, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
         """The product of what is in Buffer.NARROW, normed if there is a weight, is added to the residual."""
-        yield from self._joined(_product(Buffer.NARROW, Buffer.PART, matrix), after_C, scale)
+        yield from self._joined(product(Buffer.NARROW, Buffer.PART, matrix), after_C, scale)
 
     def _joined(self, making: Operation, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
         """What an operation makes, normed if there is a weight, is added to the residual."""
@@ -237,66 +224,7 @@ class _Building:
         yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, size=hidden)
 
     def _norm(self, source: Buffer, target: Buffer, weight_C: NDArray[np.float32]) -> Operation:
-        return _norm(source, target, weight_C, self._spec.norm_epsilon, centred=self._spec.norm == "layer")
-
-
-def _latent_attended(layer: NativeLayer, own: NativeLatent, source: Buffer, index: int) -> Operations:
-    """The same with a latent. Of each query and of the key the numbers that are turned come first."""
-    attention, latent = layer.spec.attention, layer.spec.attention.latent
-    assert latent is not None, "it has weights of a latent"
-    assert layer.rotation is not None, "the key beside a latent is turned"
-    made_of = source
-    if own.query_down is not None and own.query_norm is not None:
-        made_of = Buffer.NARROW
-        yield _product(source, made_of, own.query_down)
-        yield _norm(made_of, made_of, own.query_norm, latent.norm_epsilon)
-    yield _product(made_of, Buffer.WIDE, own.queries)
-    yield _product(source, Buffer.KEY, own.latent)
-    yield _turn(Buffer.WIDE, layer.rotation, attention.heads, attention.made_query_dim)
-    yield _turn(Buffer.KEY, layer.rotation, 1, attention.head_dim)
-    yield _norm(Buffer.LATENT, Buffer.LATENT, own.latent_norm, latent.norm_epsilon)
-    yield _head_product(Buffer.WIDE, Buffer.READING, own.keys, attention.heads, kept=attention.turned_dim)
-    yield Operation(kind=OperationKind.ATTEND, source=Buffer.READING, target=Buffer.READ, index=index)
-    yield _head_product(Buffer.READ, Buffer.NARROW, own.values, attention.heads)
-
-
-def _head_product(source: Buffer, target: Buffer, matrices: HeadMatrices, heads: int, kept: int = 0) -> Operation:
-    return Operation(
-        kind=OperationKind.HEAD_PRODUCT,
-        source=source,
-        target=target,
-        index=kept,
-        count=heads,
-        size=kept + matrices.inputs,
-        matrix=matrices.structures,
-    )
-
-
-def _turn(target: Buffer, rotation: int, heads: int, size: int) -> Operation:
-    return Operation(kind=OperationKind.TURN, target=target, index=rotation, count=heads, size=size)
-
-
-def _norm(
-    source: Buffer, target: Buffer, weight: NDArray[np.float32], epsilon: float, *, centred: bool = False
-) -> Operation:
-    return Operation(
-        kind=OperationKind.NORM,
-        source=source,
-        target=target,
-        flag=centred,
-        size=len(weight),
-        number=epsilon,
-        weight=weight.ctypes.data,
-    )
-
-
-def _product(source: Buffer, target: Buffer, matrix: NativeMatrix) -> Operation:
-    return Operation(
-        kind=OperationKind.PRODUCT,
-        source=source,
-        target=target,
-        matrix=ctypes.pointer(matrix.structure),
-    )
+        return norm(source, target, weight_C, self._spec.norm_epsilon, centred=self._spec.norm == "layer")
 
 
 def _scaled(target: Buffer, size: int, scale: float) -> Iterator[Operation]:

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.card import ModelCard
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, ModelSpec
 from node.kernels.library import Library
 from node.native.feed_forward import NativeExperts, NativeFeedForward, load_experts
 from node.native.latent import NativeLatent, load_latent
-from node.native.matrices import NativeMatrix, load_matrix, load_vector
+from node.native.matrices import NativeMatrix, load_matrix, load_vector, room_for
 from node.native.program import NativeLayer
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.latent_slices import LatentSlices
@@ -112,6 +113,7 @@ class _Loading:
             q_norm=self._vector(slices.q_norm),
             k_norm=self._vector(slices.k_norm),
             rotation=None if rope is None else self._rotations.index((rope, spec.attention.head_dim)),
+            sinks=self._vector(slices.sinks),
             attention_output=self._matrix(slices.attention_output, slices.attention_output_bias),
             attention_after_norm_C=self._vector(slices.attention_after_norm),
             feed_forward_norm_C=self._vector(slices.feed_forward_norm),
@@ -127,7 +129,14 @@ class _Loading:
     ) -> NativeFeedForward | NativeExperts:
         if isinstance(slices, FeedForwardSlices):
             return NativeFeedForward.of(slices, self._matrix)
-        return load_experts(spec, slices, self._matrix, self._router, self._vector)
+        weights = self._wanted.weights
+        matrices = [part for expert in slices.experts for part in (*expert.gate_up, *expert.down)]
+        room = room_for(self._source, matrices, weights)
+
+        def matrix(own: Slices, bias: Slices) -> NativeMatrix:
+            return load_matrix(self._library, self._source, own, weights, bias, room.take)
+
+        return load_experts(spec, slices, matrix, self._router, self._vector)
 
     def _router(self, slices: Slices, bias: Slices) -> NativeMatrix:
         """As it is stored, whatever other matrices are held in."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layerline.models.spec import FeedForwardSpec
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from node.slices.sides import Side, Sides
 from node.slices.tensor_source import TensorSlice
 

@@ -30,6 +30,7 @@ class LayerSlices:
     qkv_bias: Slices
     q_norm: Slices
     k_norm: Slices
+    sinks: Slices
     attention_output: Slices
     attention_output_bias: Slices
     attention_after_norm: Slices
@@ -69,6 +70,7 @@ class LayerSlices:
             qkv_bias=stacked("_bias", None) if spec.qkv_bias else (),
             q_norm=qk_norm("q_norm", sides.queries),
             k_norm=qk_norm("k_norm", sides.keys),
+            sinks=vector("sinks", sides.heads, wanted=spec.sinks),
             attention_output=(matrix("attention_output", sides.hidden, sides.attended),),
             attention_output_bias=vector("attention_output_bias", sides.hidden, wanted=spec.output_bias and is_first),
             attention_after_norm=vector("attention_after_norm", sides.hidden, wanted=after),

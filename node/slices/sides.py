@@ -28,6 +28,7 @@ class Sides:
     values: Side
     attended: Side
     head: Side
+    heads: Side
     experts: Side
     shared: Side
     one: Side
@@ -52,6 +53,7 @@ class Sides:
             values=_of_heads(attention.kv_heads, own.kv_heads, attention.value_dim),
             attended=_of_heads(attention.heads, own.heads, attention.made_value_dim),
             head=_whole(attention.head_dim),
+            heads=_of_heads(attention.heads, own.heads, 1),
             experts=_whole(experts.count if experts else 0),
             shared=Side(length=experts.shared_intermediate if experts else 0, part=own.shared),
             one=_whole(1),

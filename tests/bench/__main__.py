@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench.cases import ALONE, CASES, NAMES, SIMULATED
+from tests.bench.cases import ALONE, CASES, NAMES, WITHOUT_LAB
 from tests.bench.effort import FULL, QUICK, Effort
 from tests.bench.figures import Figures
 from tests.bench.models import MODELS, BenchModel
@@ -58,13 +58,14 @@ def main(
     """Measure one node against two on this machine, each node on a core of its own, over 1 Gbit/s.
 
     Needs root, network namespaces and two cores. Both clusters are kept loaded and are asked in turn; ratios are
-    medians over the repetitions. Two cases have clusters of their own: "simulated" has stages that sleep, three against
-    one, and needs no lab; "losses" takes workers, ranks, nodes and cables away, and measures how long answers pause.
+    medians over the repetitions. Some cases have none of these: "simulated" has stages that sleep, three against one,
+    and "experts" a stage in this process, so that they need no lab; "losses" takes workers, ranks, nodes and cables
+    away, and measures how long answers pause.
     Progress goes to standard error, the table to standard output.
     """
     keys, names = chosen(models, MODELS), chosen(only, NAMES)
     effort = (QUICK if quick else FULL).with_repeats(repeats)
-    if set(names) != {SIMULATED} and (reason := why_no_lab()):
+    if set(names) - WITHOUT_LAB and (reason := why_no_lab()):
         raise click.ClickException(f"{reason}.")
     placement = Placement(first_layers=first_layers, instructions=instructions)
     found = [figures for key in keys for figures in _measured(MODELS[key], names, effort, placement)]

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.bench import batch, decode, depth, footprint, gaps, losses, planned, prefill, prefix, ranks, simulated
+from tests.bench import (
+    batch,
+    decode,
+    depth,
+    experts,
+    footprint,
+    gaps,
+    losses,
+    planned,
+    prefill,
+    prefix,
+    ranks,
+    simulated,
+)
 from tests.bench.effort import Effort
 from tests.bench.figures import Figures
 from tests.bench.layout import ONE_NODE, TWO_NODES, TWO_RANKS, TWO_THREADS
@@ -37,7 +50,12 @@ CASES = (
     Case(name="planned", measure=planned.measure, models=("qwen",), cut="planned"),
     Case(name="ranks", measure=ranks.measure, models=("smollm2",), layouts=(TWO_THREADS, TWO_RANKS)),
 )
-SIMULATED = "simulated"  # needs no lab
-ALONE: dict[str, Callable[[Effort], Figures]] = {SIMULATED: simulated.measure, "losses": losses.measure}
+SIMULATED, EXPERTS = "simulated", "experts"
+WITHOUT_LAB = frozenset({SIMULATED, EXPERTS})
+ALONE: dict[str, Callable[[Effort], Figures]] = {
+    SIMULATED: simulated.measure,
+    EXPERTS: experts.measure,
+    "losses": losses.measure,
+}
 """Cases with clusters of their own, which need no model from outside."""
 NAMES = (*(case.name for case in CASES), *ALONE)

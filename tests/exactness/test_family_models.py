@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ TOKENS = [int(token) for token in np.random.default_rng(21).integers(3, 260, 70)
 STRANGERS = [int(token) for token in np.random.default_rng(22).integers(3, 260, 30)]
 MAX_ROWS = 80
 PROMPT = TOKENS[:21]
+MOSTLY_BY_KERNELS = pytest.mark.parametrize(
+    "computed", [pytest.param({}, marks=SLOW), BY_KERNELS], ids=["torch", "kernels"]
+)
 COMPUTED = pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
 PAGES = (PageRun(first=0, count=32),)
 SCATTERED = tuple(PageRun(first=63 - 2 * page, count=1) for page in range(16))  # a stranger's
@@ -69,19 +73,21 @@ def case(request: pytest.FixtureRequest, folder: Path) -> Case:
     return case_in(folder, request.param)
 
 
-def assert_exact(case: Case, chain: StageChain) -> None:
-    """The prompt in chunks of several sizes beside another one, token by token, and what follows it."""
-    expected = case.expected
-    for size in (64, 16, 7, 1):
+def assert_exact(case: Case, chain: StageChain, sizes: Sequence[int] = (64, 16, 7)) -> None:
+    """The prompt in chunks of several sizes beside another one, its end token by token, and what follows it."""
+    for size in sizes:
         for index, (start, token_ids) in enumerate(chunks(TOKENS, size)):
             rows = [Rows(token_ids=token_ids, start=start, pages=PAGES)]
             if index < len(STRANGERS) // 5:
                 own = STRANGERS[5 * index : 5 * index + 5]
                 rows.append(Rows(token_ids=own, start=5 * index, pages=SCATTERED, sequence=2))
             drawn = chain.step(*rows)
-            assert_close(logits_of(drawn[0]), expected[start + len(token_ids) - 1])
+            assert_close(logits_of(drawn[0]), case.expected[start + len(token_ids) - 1])
             if len(rows) > 1:
                 assert_close(logits_of(drawn[1]), case.strangers[5 * index + 4])
+    for start in range(len(TOKENS) - 8, len(TOKENS)):
+        (token,) = chain.step(Rows(token_ids=TOKENS[start : start + 1], start=start, pages=PAGES))
+        assert_close(logits_of(token), case.expected[start])
     assert chain.greedy(PROMPT, len(case.greedy)) == case.greedy
 
 
@@ -92,16 +98,16 @@ def test_stages(case: Case, stages: int, computed: dict[str, Any]) -> None:
         assert_exact(case, stored.chain(stages, max_rows=MAX_ROWS, **computed))
 
 
-@COMPUTED
+@MOSTLY_BY_KERNELS
 def test_ranks(case: Case, computed: dict[str, Any]) -> None:
     if case.most_ranks < 2:
         pytest.skip("devices cannot share a layer of this family")
     for stored in case.stored:
         with ranked_chain(stored, (2, 2), max_rows=MAX_ROWS, **computed) as chain:
-            assert_exact(case, chain)
+            assert_exact(case, chain, sizes=(16,))
 
 
-@COMPUTED
+@MOSTLY_BY_KERNELS
 def test_weights_in_bfloat16(
     case: Case, tmp_path: Path, request: pytest.FixtureRequest, computed: dict[str, Any]
 ) -> None:

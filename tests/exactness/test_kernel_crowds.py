@@ -15,6 +15,7 @@ import pytest
 from layerline.frames import Sampling
 from tests.bench.models import MODELS
 from tests.fakes.crowd import Crowd
+from tests.fakes.family_models import FAMILIES, write_family
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import Rows, StageChain, StoredModel
 
@@ -92,6 +93,11 @@ def assert_alike(model: StoredModel, stages: int) -> None:
 @pytest.mark.parametrize("stages", [1, 2, 3])
 def test_forty_requests_get_what_each_gets_alone(tmp_path: Path, stages: int) -> None:
     assert_alike(StoredModel.written(tmp_path, TinyModel(layers=3)), stages)
+
+
+@pytest.mark.more
+def test_forty_requests_to_experts(tmp_path: Path) -> None:
+    assert_alike(StoredModel.at(write_family(tmp_path / "folder", FAMILIES["qwen2_moe"])), 2)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from layerline.frames import PageRun
-from layerline.models.sizes import most_sequence_pages
+from layerline.models.kv_sizes import most_sequence_pages
 from tests.fakes.cases import cases
 from tests.fakes.logits import assert_close
 from tests.fakes.model_files import TinyModel

@@ -69,6 +69,30 @@ def gate_as_vector(name: str, rows: Rows) -> Mapping[str, Rows]:
     return {name: rows.squeeze()}
 
 
+def gpt_oss_experts(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As llama.cpp's converter does it: gate and up apart, and outputs as rows."""
+    if name.endswith("sinks"):
+        return {f"{name}.weight": rows}
+    stack, _, part = name.partition(".experts.")
+    if not part:
+        return {name: rows}
+    ending = ".bias" if part.endswith("_bias") else ".weight"
+    own = rows if ending == ".bias" else rows.swapaxes(1, 2)
+    if part.startswith("down"):
+        return {f"{stack}.experts.down_proj{ending}": own}
+    return {f"{stack}.experts.{half}_proj{ending}": own[:, first::2] for first, half in enumerate(("gate", "up"))}
+
+
+def granite_experts(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As llama.cpp's converter does it: gate and up of all experts apart, and the rows of heads as Llama's."""
+    for stack in ("block_sparse_moe.input_linear", "block_sparse_moe.experts.gate_up_proj"):
+        if stack in name:
+            layer, half = name.partition(".block_sparse_moe.")[0], rows.shape[1] // 2
+            parts = {"gate": rows[:, :half], "up": rows[:, half:]}
+            return {f"{layer}.mlp.experts.{part}_proj.weight": part_rows for part, part_rows in parts.items()}
+    return pairs_interleaved(name, rows)
+
+
 def pairs_interleaved(name: str, rows: Rows) -> Mapping[str, Rows]:
     """As llama.cpp's converter does it where it calls the rotation that of Llama."""
     for side, heads in (("q_proj", HEADS), ("k_proj", KV_HEADS)):
@@ -146,8 +170,10 @@ def write_family(folder: Path, model: FamilyModel, *, dtype: str = "float32") ->
     return folder
 
 
-def write_family_gguf(path: Path, folder: Path, model: FamilyModel) -> Path:
-    """The folder's weights in float32 as a GGUF file."""
+def write_family_gguf(
+    path: Path, folder: Path, model: FamilyModel, *, storage_of: Callable[[str], str] = lambda name: ""
+) -> Path:
+    """The folder's weights as a GGUF file: in float32, or in what `storage_of` says of a name."""
     from safetensors.numpy import load_file  # noqa: PLC0415
 
     assert model.gguf is not None
@@ -161,11 +187,12 @@ def write_family_gguf(path: Path, folder: Path, model: FamilyModel) -> Path:
         if value is not None:
             add_metadata(writer, key, value)
     for own_name, own_rows in experts_stacked(load_file(folder / "model.safetensors")).items():
-        for made_name, rows in model.gguf.converted(own_name, own_rows).items():
-            name = made_name.replace("e_score_correction_bias", "e_score_correction.bias")  # as the converter does it
-            stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        for name, rows in model.gguf.converted(own_name, own_rows).items():
+            known = name.replace("e_score_correction_bias", "e_score_correction.bias")  # as the converter does
+            stored_name = names.get_name(known, try_suffixes=(".weight", ".bias"))
             assert stored_name is not None, name
-            writer.add_tensor(stored_name, np.ascontiguousarray(rows))
+            kind = gguf.GGMLQuantizationType[storage_of(stored_name) or "F32"]
+            writer.add_tensor(stored_name, gguf.quants.quantize(np.ascontiguousarray(rows), kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -234,6 +261,21 @@ YARN_IN_GGUF: dict[str, object] = {
     "rope.scaling.factor": 4.0,
     "rope.scaling.original_context_length": 32,
     "rope.scaling.yarn_log_multiplier": 0.0707,
+}
+GPT_OSS: dict[str, object] = {
+    "model_type": "gpt_oss",
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+    "sliding_window": 9,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 150000.0,
+        "factor": 4.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 32,
+    },
 }
 WINDOWED = ["sliding_attention", "full_attention"] * (LAYERS // 2)
 FAMILIES: dict[str, FamilyModel] = {
@@ -336,6 +378,55 @@ FAMILIES: dict[str, FamilyModel] = {
     ),
     "qwen3_moe with dense layers": FamilyModel(
         config={"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0, 2], "attention_bias": True},
+    ),
+    "olmoe": FamilyModel(
+        config={"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True},
+        most_ranks=1,
+    ),
+    "olmoe as it is": FamilyModel(
+        config={"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 3},
+        gguf=InGguf(architecture="olmoe", keys={"expert_count": 8, "expert_used_count": 3}),
+        most_ranks=1,
+    ),
+    "granitemoe": FamilyModel(
+        config={
+            "model_type": "granitemoe",
+            "num_local_experts": 6,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.4,
+            "attention_multiplier": 0.3,
+            "logits_scaling": 2.5,
+        },
+        gguf=InGguf(
+            architecture="granitemoe",
+            keys={
+                "expert_count": 6,
+                "expert_used_count": 2,
+                "embedding_scale": 3.0,
+                "residual_scale": 0.4,
+                "attention.scale": 0.3,
+                "logit_scale": 2.5,
+            },
+            converted=granite_experts,
+        ),
+    ),
+    "gpt_oss": FamilyModel(config={**GPT_OSS, "layer_types": WINDOWED}),
+    "gpt_oss in bounds": FamilyModel(
+        config=GPT_OSS,
+        gguf=InGguf(
+            architecture="gpt-oss",
+            keys={
+                "expert_count": 6,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 96,
+                "attention.sliding_window": 9,
+                "rope.freq_base": 150000.0,
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 4.0,
+                "rope.scaling.original_context_length": 32,
+            },
+            converted=gpt_oss_experts,
+        ),
     ),
     "smollm3 by layers": FamilyModel(config={"model_type": "smollm3", "no_rope_layers": [1, 0, 0, 1]}),
     "gemma3_text": FamilyModel(
@@ -475,6 +566,88 @@ FAMILIES: dict[str, FamilyModel] = {
                 "expert_weights_norm": True,
             },
             converted=latent_apart,
+        ),
+    ),
+    "ministral3": FamilyModel(
+        config={
+            "model_type": "ministral3",
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 4.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 32,
+                "llama_4_scaling_beta": 0.3,
+            },
+        },
+        gguf=InGguf(
+            architecture="mistral3",
+            keys={
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 4.0,
+                "rope.scaling.original_context_length": 32,
+                "rope.scaling.yarn_log_multiplier": 1.0,
+                "attention.temperature_scale": 0.3,
+            },
+            converted=pairs_interleaved,
+        ),
+    ),
+    "minimax_m2": FamilyModel(
+        config={
+            "model_type": "minimax_m2",
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "partial_rotary_factor": 0.5,
+        },
+        gguf=InGguf(
+            architecture="minimax-m2",
+            keys={
+                "expert_count": 8,
+                "expert_used_count": 3,
+                "expert_feed_forward_length": 96,
+                "rope.dimension_count": HEAD_DIM // 2,
+                "rope.freq_base": 5000000.0,
+            },
+        ),
+        most_ranks=1,
+    ),
+    "glm4_moe": FamilyModel(
+        config={
+            "model_type": "glm4_moe",
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "routed_scaling_factor": 1.5,
+            "n_group": 4,
+            "topk_group": 2,
+            "use_qk_norm": True,
+            "attention_bias": True,
+        },
+    ),
+    "glm4_moe in one group": FamilyModel(
+        config={
+            "model_type": "glm4_moe",
+            **EXPERTS,
+            "n_routed_experts": 8,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "routed_scaling_factor": 1.5,
+        },
+        gguf=InGguf(
+            architecture="glm4moe",
+            keys={
+                **EXPERTS_IN_GGUF,
+                "rope.dimension_count": HEAD_DIM // 2,
+                "expert_shared_count": 2,
+                "expert_weights_scale": 1.5,
+                "expert_weights_norm": True,
+                "leading_dense_block_count": 1,
+            },
         ),
     ),
 }

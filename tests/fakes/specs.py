@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec, RopeSpec
+from layerline.models.feed_forward_spec import FeedForwardSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec, RopeSpec
 
 
 def decoder_spec(

@@ -88,7 +88,8 @@ def _converted_note(form: WeightForm, held_in: str, storages: set[str]) -> str:
 def _latent_notes(decision: Decision) -> list[str]:
     """What is held otherwise than it is stored for the sake of latents."""
     ranks = ((each.layers, rank.footprint.sizes) for each in decision.assignments for rank in each.group.ranks)
-    found = {pair for layers, sizes in ranks for pair in sizes.of_latents(layers)}
+    held = (size for layers, sizes in ranks for size in sizes.layers[layers.start : layers.stop])
+    found = {pair for size in held for pair in size.of_latents}
     return [
         f"What makes keys and values of latents is stored as {storage_words(storage)} and held in"
         f" {_HELD_WORDS[held_in]}, as that for keys is multiplied the other way round."

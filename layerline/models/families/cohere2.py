@@ -8,7 +8,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     every_nth_full,
     feed_forward_from_config,
     layer_count,
@@ -18,6 +17,7 @@ from layerline.models.config_fields import (
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_fields import (
     GgufModel,
     attention_from_gguf,
@@ -27,7 +27,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     window_from_gguf,
 )
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 
 NAME = "cohere2"
 FULL_EVERY = 4
@@ -36,12 +36,9 @@ LOGIT_SCALE = 0.0625
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
-    context_tokens, heads = config.integer("max_position_embeddings", 8192), config.integer("num_attention_heads")
-    even = even_head_dim(config)
+    context_tokens = config.integer("max_position_embeddings", 8192)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=heads, null=heads),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
         rope=replace(rope_from_config(config, context_tokens), interleaved=True),
         qkv_bias=config.flag("attention_bias", False),
     )

@@ -12,10 +12,11 @@ from layerline.models.config_fields import (
 from layerline.models.config_latent import latent_experts_from_config, latent_from_config
 from layerline.models.expert_rules import ExpertNames
 from layerline.models.family import Family
+from layerline.models.feed_forward_spec import ExpertsSpec
 from layerline.models.gguf_fields import GgufModel, model_from_gguf
 from layerline.models.gguf_latent import latent_from_gguf, latent_layers_from_gguf
 from layerline.models.latent_rules import with_latent
-from layerline.models.spec import ExpertsSpec, LayerSpec, ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import TensorRule
 
 NAME = "deepseek_v2"
@@ -67,4 +68,5 @@ FAMILY = Family(
     architecture="deepseek2",
     from_gguf=from_gguf,
     layer_tensors=layer_tensors,
+    has_further_layers=True,
 )

@@ -6,7 +6,8 @@ from layerline.models.config_fields import ConfigFields, feed_forward_from_confi
 from layerline.models.config_latent import latent_experts_from_config, latent_from_config
 from layerline.models.families import deepseek_v2
 from layerline.models.family import Family
-from layerline.models.spec import FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.feed_forward_spec import FeedForwardSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 
 NAME = "deepseek_v3"
 
@@ -46,5 +47,6 @@ FAMILY = Family(
     model_type=NAME,
     from_config=from_config,
     layer_tensors=deepseek_v2.layer_tensors,
+    has_further_layers=True,
     text_parts=("kimi_k2",),  # by itself too
 )

@@ -8,7 +8,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     every_nth_full,
     feed_forward_from_config,
     layer_count,
@@ -18,6 +17,7 @@ from layerline.models.config_fields import (
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_fields import (
     GgufModel,
     attention_from_gguf,
@@ -27,7 +27,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     window_from_gguf,
 )
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 
 NAME = "exaone4"
 FULL_EVERY = 4
@@ -37,11 +37,9 @@ WINDOW = "sliding_window"
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
     context_tokens, layers = config.integer("max_position_embeddings", 2048), layer_count(config)
-    even = even_head_dim(config)
     attention = attention_from_config(
         config,
-        kv_heads=config.integer("num_key_value_heads", 32),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        kv_heads=32,
         rope=rope_from_config(config, context_tokens),
     )
     has_windows = not config.has(WINDOW) or config.raw(WINDOW) is not None

@@ -32,8 +32,8 @@ def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens = config.integer("max_position_embeddings", 8192)
     attention = attention_from_config(
         config,
-        kv_heads=config.integer("num_key_value_heads", 16),
-        head_dim=config.integer("head_dim", 256),
+        kv_heads=16,
+        head_dim=256,
         rope=rope_from_config(config, context_tokens),
     )
     # What the first files call "gelu" was always meant to be its approximation by tanh.

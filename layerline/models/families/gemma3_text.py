@@ -44,8 +44,8 @@ def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens, layers = config.integer("max_position_embeddings", 1 << 17), layer_count(config)
     attention = attention_from_config(
         config,
-        kv_heads=config.integer("num_key_value_heads", 4),
-        head_dim=config.integer("head_dim", 256),
+        kv_heads=4,
+        head_dim=256,
         rope=None,
     )
     attention = replace(

@@ -6,8 +6,8 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
+    head_dim_from_config,
     layer_count,
     model_from_config,
 )
@@ -30,14 +30,14 @@ def from_config(config: ConfigFields) -> ModelSpec:
 def glm_attention(config: ConfigFields, context_tokens: int) -> AttentionSpec:
     """Attention of this family and of glm4; half of each head is turned unless the config says otherwise."""
     check_config(config)
-    head_dim = config.nullable_integer("head_dim", missing=128, null=even_head_dim(config))
+    head_dim = head_dim_from_config(config, 128)
     rope = rope_from_config(config, context_tokens, head_dim=head_dim)
     says_part = config.has(PARTIAL) or any(
         config.raw(key) and config.section(key).has(PARTIAL) for key in ("rope_parameters", "rope_scaling")
     )
     return attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=2, null=config.integer("num_attention_heads")),
+        kv_heads=2,
         head_dim=head_dim,
         rope=replace(rope, interleaved=True, rotated=rope.rotated if says_part else head_dim // 2),
         qkv_bias=config.flag("attention_bias", True),

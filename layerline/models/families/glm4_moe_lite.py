@@ -51,4 +51,6 @@ def _kinds(config: ConfigFields) -> list[str]:
     return kinds
 
 
-FAMILY = Family(model_type=NAME, from_config=from_config, layer_tensors=deepseek_v2.layer_tensors)
+FAMILY = Family(
+    model_type=NAME, from_config=from_config, layer_tensors=deepseek_v2.layer_tensors, has_further_layers=True
+)

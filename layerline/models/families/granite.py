@@ -6,7 +6,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
     layer_count,
     model_from_config,
@@ -30,12 +29,9 @@ NAME = "granite"
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
-    context_tokens, heads = config.integer("max_position_embeddings", 2048), config.integer("num_attention_heads")
-    even = even_head_dim(config)
+    context_tokens = config.integer("max_position_embeddings", 2048)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=heads, null=heads),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
         rope=rope_from_config(config, context_tokens),
         qkv_bias=config.flag("attention_bias", False),
     )
@@ -55,8 +51,8 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
 
 
-def from_gguf(gguf: GgufModel) -> ModelSpec:
-    check_gguf(gguf)
+def from_gguf(gguf: GgufModel, *, experts: bool = False) -> ModelSpec:
+    check_gguf(gguf, experts=experts)
     refuse_window(gguf)
     attention = attention_from_gguf(gguf)
     layer = LayerSpec(

@@ -6,7 +6,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
     layer_count,
     layer_types,
@@ -23,12 +22,10 @@ NAME = "ministral"
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
-    context_tokens, even = config.integer("max_position_embeddings", 1 << 17), even_head_dim(config)
-    heads = config.integer("num_attention_heads")
+    context_tokens = config.integer("max_position_embeddings", 1 << 17)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=8, null=heads),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        kv_heads=8,
         rope=rope_from_config(config, context_tokens),
     )
     window_tokens = window_from_config(config, context_tokens)

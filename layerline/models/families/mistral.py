@@ -6,7 +6,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
     layer_count,
     model_from_config,
@@ -24,11 +23,10 @@ def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
     if config.has("layer_types"):
         raise unsupported(config, "layer_types, which make it a ministral model")
-    context_tokens, even = config.integer("max_position_embeddings", 1 << 17), even_head_dim(config)
+    context_tokens = config.integer("max_position_embeddings", 1 << 17)
     attention = attention_from_config(
         config,
-        kv_heads=config.integer("num_key_value_heads", 8),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        kv_heads=8,
         rope=rope_from_config(config, context_tokens),
     )
     windowed = replace(attention, window_tokens=window_from_config(config, context_tokens))

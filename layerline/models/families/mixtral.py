@@ -7,7 +7,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
     layer_count,
     model_from_config,
@@ -32,12 +31,10 @@ NAMES = ExpertNames(
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
-    context_tokens, heads = config.integer("max_position_embeddings", 1 << 17), config.integer("num_attention_heads")
-    even = even_head_dim(config)
+    context_tokens = config.integer("max_position_embeddings", 1 << 17)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=8, null=heads),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        kv_heads=8,
         rope=rope_from_config(config, context_tokens, theta=1e6),
     )
     window_tokens = window_from_config(config, context_tokens) if config.has("sliding_window") else 0

@@ -6,8 +6,8 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
+    head_dim_from_config,
     layer_count,
     model_from_config,
     unsupported,
@@ -30,14 +30,13 @@ NAME = "phi3"
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
-    context_tokens, heads = config.integer("max_position_embeddings", 4096), config.integer("num_attention_heads")
-    head_dim = config.integer("head_dim", even_head_dim(config))
+    context_tokens = config.integer("max_position_embeddings", 4096)
+    head_dim = head_dim_from_config(config)
     rope = rope_from_config(config, context_tokens, head_dim=head_dim, original_tokens=4096)
     if rope.scaling not in ("none", "longrope"):
         raise unsupported(config, f"rope scaling {rope.scaling!r} of a {NAME} model")
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=heads, null=heads),
         head_dim=head_dim,
         rope=rope,
     )

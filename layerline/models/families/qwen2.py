@@ -6,7 +6,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
     model_from_config,
     windows_by_layer,
@@ -30,8 +29,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens = config.integer("max_position_embeddings", 1 << 15)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=32, null=config.integer("num_attention_heads")),
-        head_dim=config.integer("head_dim", even_head_dim(config)),
+        kv_heads=32,
         rope=rope_from_config(config, context_tokens),
         qkv_bias=True,
     )

@@ -29,8 +29,8 @@ def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens = config.integer("max_position_embeddings", 1 << 15)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=32, null=config.integer("num_attention_heads")),
-        head_dim=config.integer("head_dim", 128),
+        kv_heads=32,
+        head_dim=128,
         rope=rope_from_config(config, context_tokens),
     )
     windows = windows_by_layer(config, context_tokens)

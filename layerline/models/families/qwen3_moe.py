@@ -24,11 +24,9 @@ NAME = "qwen3_moe"
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
     context_tokens = config.integer("max_position_embeddings", 1 << 15)
-    even = config.integer("hidden_size") // max(config.integer("num_attention_heads"), 1)
     attention = attention_from_config(
         config,
-        kv_heads=config.integer("num_key_value_heads", 4),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        kv_heads=4,
         rope=rope_from_config(config, context_tokens),
         qkv_bias=config.flag("attention_bias", False),
     )

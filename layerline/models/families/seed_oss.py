@@ -6,7 +6,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
     layer_count,
     model_from_config,
@@ -28,11 +27,11 @@ NAME = "seed_oss"
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
-    context_tokens, heads = config.integer("max_position_embeddings", 1 << 19), config.integer("num_attention_heads")
+    context_tokens = config.integer("max_position_embeddings", 1 << 19)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=8, null=heads),
-        head_dim=config.nullable_integer("head_dim", missing=128, null=even_head_dim(config)),
+        kv_heads=8,
+        head_dim=128,
         rope=rope_from_config(config, context_tokens),
         qkv_bias=config.flag("attention_bias", True),
     )

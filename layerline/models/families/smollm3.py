@@ -7,7 +7,6 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    even_head_dim,
     feed_forward_from_config,
     layer_count,
     model_from_config,
@@ -15,6 +14,7 @@ from layerline.models.config_fields import (
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_fields import (
     GgufModel,
     attention_from_gguf,
@@ -24,7 +24,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     refuse_window,
 )
-from layerline.models.spec import AttentionSpec, FeedForwardSpec, LayerSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from layerline.models.tensor_rules import TensorRule, decoder_tensors, with_rope_pairs
 
 NAME = "smollm3"
@@ -33,12 +33,10 @@ PLAIN_EVERY = 4
 
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config, "use_sliding_window")
-    context_tokens, heads = config.integer("max_position_embeddings", 1 << 15), config.integer("num_attention_heads")
-    even = even_head_dim(config)
+    context_tokens = config.integer("max_position_embeddings", 1 << 15)
     attention = attention_from_config(
         config,
-        kv_heads=config.nullable_integer("num_key_value_heads", missing=4, null=heads),
-        head_dim=config.nullable_integer("head_dim", missing=even, null=even),
+        kv_heads=4,
         rope=rope_from_config(config, context_tokens, theta=2000000.0),
         qkv_bias=config.flag("attention_bias", False),
     )

@@ -25,7 +25,7 @@ PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # of each output in its word, in units of fou
 
 
 def _described(pieces: PieceTensors, quantisation: Quantisation) -> tuple[str, tuple[int, int]]:
-    columns, words = pieces.sides("qweight")
+    columns, words = pieces.sides("qweight", 2)
     rows = words * IN_WORD
     form = pieces.form("INT4", quantisation, columns, pieces.storage("scales", SCALES))
     groups = form.groups(columns)

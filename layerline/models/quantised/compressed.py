@@ -59,7 +59,7 @@ def _check_optional(pieces: PieceTensors, needed: Mapping[str, bool], first: str
 def _packed(pieces: PieceTensors, quantisation: Quantisation) -> tuple[str, tuple[int, int]]:
     _check_optional(pieces, {ZERO: quantisation.zeros, "weight_g_idx": quantisation.ordered}, "weight_packed")
     in_word = 32 // quantisation.bits
-    rows, words = pieces.sides("weight_packed")
+    rows, words = pieces.sides("weight_packed", 2)
     columns = words * in_word
     ordered = "weight_g_idx" in pieces
     own = Quantisation(recipe="packed", bits=quantisation.bits, group=quantisation.group, ordered=ordered)
@@ -95,7 +95,7 @@ def _packed_zeros(pieces: PieceBytes) -> NDArray[np.uint8]:
 
 def _bytes(pieces: PieceTensors, quantisation: Quantisation) -> tuple[str, tuple[int, int]]:
     _check_optional(pieces, {ZERO: quantisation.zeros}, "weight")
-    rows, columns = pieces.sides("weight")
+    rows, columns = pieces.sides("weight", 2)
     form = _described(pieces, quantisation, rows, columns)
     if ZERO in pieces:
         pieces.storage(ZERO, ("I8",))

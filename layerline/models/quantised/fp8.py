@@ -20,7 +20,7 @@ MOST_SCALE = 128.0  # with which kernels can multiply in one go; of weights, sca
 
 
 def _described(pieces: PieceTensors, quantisation: Quantisation) -> tuple[str, tuple[int, int]]:
-    rows, columns = pieces.sides("weight")
+    rows, columns = pieces.sides("weight", 2)
     scale = pieces.storage("scale", SCALES)
     form = pieces.form(pieces.storage("weight", FLOATS), quantisation, columns, scale)
     groups = form.groups(columns)

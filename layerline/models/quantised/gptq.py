@@ -26,7 +26,7 @@ from layerline.models.quantised.recipe import (
 
 def _described(pieces: PieceTensors, quantisation: Quantisation) -> tuple[str, tuple[int, int]]:
     in_word = 32 // quantisation.bits
-    words, rows = pieces.sides("qweight")
+    words, rows = pieces.sides("qweight", 2)
     columns = words * in_word
     form = pieces.form(f"INT{quantisation.bits}", quantisation, columns, pieces.storage("scales", SCALES))
     groups = form.groups(columns)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.quantised import awq, compressed, fp8, gptq, mxfp4
+from layerline.models.quantised import awq, compressed, fp8, gptq, mxfp4, transposed
 from layerline.models.quantised.recipe import Matrix, PieceBytes, Recipe
 from layerline.models.stored import tensor_corrupt
 from layerline.models.tensor_table import StoredTensor
@@ -29,6 +29,8 @@ def matrix_of(tensor: StoredTensor, stored: Mapping[str, NDArray[np.uint8]]) -> 
 
     Raises ModelCorruptError, as do its rows, for scales and codes that are no numbers, and groups out of range.
     """
+    if tensor.recipe == transposed.TRANSPOSED:
+        return transposed.opened(PieceBytes(tensor, stored))
     recipe = RECIPES.get(tensor.recipe)
     if recipe is None:
         raise tensor_corrupt(tensor.name, tensor.file, f"is stored by {tensor.recipe!r}, which is not known")

@@ -18,12 +18,13 @@ HALF = CELL_COLUMNS // 2
 MOST_EXPONENT = 252  # with which the largest number, 6, is one in float32
 
 
-def _described(pieces: PieceTensors, _: Quantisation) -> tuple[str, tuple[int, int]]:
+def _described(pieces: PieceTensors, _: Quantisation) -> tuple[str, tuple[int, ...]]:
+    """One matrix, or those of all experts of a layer."""
     for role in ("blocks", "scales"):
         pieces.storage(role, ("U8",))
-    rows, groups = pieces.sides("scales")
-    pieces.check_shape("blocks", (rows, groups, HALF))
-    return "MXFP4", (rows, groups * CELL_COLUMNS)
+    *rows, groups = pieces.sides("scales", 2, 3)
+    pieces.check_shape("blocks", (*rows, groups, HALF))
+    return "MXFP4", (*rows, groups * CELL_COLUMNS)
 
 
 def _opened(pieces: PieceBytes) -> Matrix:

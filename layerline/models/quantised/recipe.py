@@ -45,12 +45,13 @@ class PieceTensors:
             raise tensor_corrupt(piece.name, piece.file, f"is stored as {piece.storage}, not as {' or '.join(allowed)}")
         return piece.storage
 
-    def sides(self, role: str) -> tuple[int, int]:
-        """The shape of a piece that must be a matrix."""
+    def sides(self, role: str, *allowed: int) -> tuple[int, ...]:
+        """The shape of a piece, which must have one of these numbers of dimensions."""
         piece = self._pieces[role]
-        if len(piece.shape) != 2:
-            raise tensor_corrupt(piece.name, piece.file, f"has {len(piece.shape)} dimensions, not 2")
-        return piece.shape[0], piece.shape[1]
+        if len(piece.shape) not in allowed:
+            wanted = " or ".join(map(str, allowed))
+            raise tensor_corrupt(piece.name, piece.file, f"has {len(piece.shape)} dimensions, not {wanted}")
+        return piece.shape
 
     def check_shape(self, role: str, *allowed: tuple[int, ...]) -> None:
         """Raises ModelCorruptError unless a piece, if it is there, has one of these shapes."""
@@ -168,7 +169,7 @@ class Recipe:
 
     needed: Mapping[str, tuple[str, ...]]
     optional: Mapping[str, tuple[str, ...]]
-    described: Callable[[PieceTensors, Quantisation], tuple[str, tuple[int, int]]]
+    described: Callable[[PieceTensors, Quantisation], tuple[str, tuple[int, ...]]]
     opened: Callable[[PieceBytes], Matrix]
     storages: tuple[str, ...] = ()
 

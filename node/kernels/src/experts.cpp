@@ -27,6 +27,16 @@ Run run_of(const Matrix& matrix, int number) {
     return {first, end};
 }
 
+// Whether a matrix has columns in another order than the inputs'.
+bool is_ordered(const Experts& experts, const Matrix* matrices) {
+    for (const Matrix* matrix = matrices; matrix < matrices + experts.count + experts.shared; matrix++) {
+        for (int i = 0; i < matrix->segment_count; i++) {
+            if (matrix->segments[i].order) return true;
+        }
+    }
+    return false;
+}
+
 }  // namespace
 
 void Engine::route(const Operation& operation, const Work& work, int64_t rows) {
@@ -44,9 +54,13 @@ void Engine::experts(const Operation& operation, const Work& work, int64_t rows)
     const Rows own = work.buffers[operation.index], wide = work.buffers[operation.index + 1];
     const Rows narrow = work.buffers[operation.index + 2];
     const int64_t size = operation.size;
-    products(experts, experts.gate_up, work, own, wide, [&](const Matrix&, int64_t pair) {
-        std::memcpy(row_of(own, pair).data, row_of(in, choice_.row(pair)).data, sizeof(float) * size);
-    });
+    if (rows == 1 && !is_ordered(experts, experts.gate_up)) {
+        row_products(experts, experts.gate_up, work, in, wide);
+    } else {
+        products(experts, experts.gate_up, work, own, wide, [&](const Matrix&, int64_t pair) {
+            std::memcpy(row_of(own, pair).data, row_of(in, choice_.row(pair)).data, sizeof(float) * size);
+        });
+    }
     products(experts, experts.down, work, narrow, own, [&](const Matrix& down, int64_t pair) {
         const float* gate = row_of(wide, pair).data;
         kernels_.gate(gate, gate + down.inputs, row_of(narrow, pair).data, down.inputs, experts.activation);
@@ -110,13 +124,25 @@ void Engine::products(const Experts& experts, const Matrix* matrices, const Work
     }
 }
 
+// The products of one row with the matrices of all its experts, for which it is prepared once.
+void Engine::row_products(const Experts& experts, const Matrix* matrices, const Work& work, Rows in, Rows out) {
+    for (int floats = 0; floats < 2; floats++) {
+        bool is_wanted = false;
+        for (int expert = 0; expert < experts.count + experts.shared; expert++) {
+            is_wanted |= choice_.count(expert) && run_of(matrices[expert], 0).is_multiplied_with(floats != 0);
+        }
+        if (is_wanted) prepare(floats != 0, work, in, nullptr, 1, matrices->inputs);
+    }
+    multiply(experts, matrices, 0, work, 0, out);
+}
+
 // Where the prepared rows of an expert begin. Matrices of experts may have fewer columns than there is room for.
 uint8_t* Engine::place_of(const Work& work, bool floats, int expert, int64_t most_columns) const {
     uint8_t* place = floats ? work.prepared_floats : work.prepared;
     return place + kernels_.prepared_bytes(floats, work.digits, choice_.first(expert), most_columns);
 }
 
-// Multiplies one run of every expert's matrix, by panels.
+// Multiplies one run of every expert's matrix, by panels. Without columns there is one prepared row, for all of them.
 void Engine::multiply(const Experts& experts, const Matrix* matrices, int number, const Work& work, int64_t most_columns,
                       Rows out) {
     const int count = experts.count + experts.shared;

@@ -29,6 +29,7 @@ enum OperationKind {
     ROUND,     // in, `size` numbers a row -> the work's rounded rows, as bfloat16
     SCALE,     // in place on `out`: `size` numbers a row times `number`
     CAP,       // in place on `out`: `size` numbers a row, kept within `number` by tanh
+    GROW,      // in place on `out`: `size` numbers of a row at position p times 1 + `number` * ln(1 + floor(p / `index`))
     ROUTE,     // chooses experts by the logits of `in`, for EXPERTS until the next one; `weight` is an `Experts`
     EXPERTS,   // in -> out, `size` numbers a row, by the experts that were chosen, added to what is there if `flag`; `weight` is an
                // `Experts`, and from buffer `index` on there is room for pairs of a row and an expert: in and out, wide, narrow

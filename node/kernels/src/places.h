@@ -16,6 +16,7 @@ class Places {
 
     // Of a span's positions, from its first_position on.
     const int32_t* tiles(int64_t span) const { return tiles_.data() + first_tiles_[span]; }
+    int32_t position(int64_t row) const { return positions_[row]; }
     const float* turns(int rotation, int64_t row, int64_t numbers) const { return turns_[rotation].data() + row * numbers; }
 
   private:

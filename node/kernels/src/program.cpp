@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -131,6 +132,14 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 break;
             case EXPERTS:
                 experts(*own, work, rows);
+                break;
+            case GROW:
+                each_row(rows, [&](int64_t row) {
+                    const double grown = std::log1p(places_.position(row) / own->index);
+                    const float factor = static_cast<float>(1.0 + own->number * grown);
+                    float* numbers = row_of(out, row).data;
+                    for (int64_t i = 0; i < own->size; i++) numbers[i] *= factor;
+                });
                 break;
             case CAP:
                 each_row(rows, [&](int64_t row) { kernels_.cap(row_of(out, row).data, own->size, own->number); });

@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from layerline.models.sizes import int8_group
+from layerline.models.kv_sizes import int8_group
 from layerline.models.spec import AttentionSpec
 from node.model.tensors import TORCH_DTYPES
 

@@ -167,8 +167,8 @@ def test_a_folder_with_pickled_weights_only_is_told_what_to_do(tmp_path: Path) -
 
 def test_a_folder_without_a_tokenizer_json_is_told_what_to_do(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, LLAMA)
-    (folder / "tokenizer.json").rename(folder / "tokenizer.model")
-    with pytest.raises(ModelCorruptError, match=r"no tokenizer\.json.* it has tokenizer\.model") as raised:
+    (folder / "tokenizer.json").rename(folder / "vocab.json")
+    with pytest.raises(ModelCorruptError, match=r"no tokenizer\.json.* it has vocab\.json, another form") as raised:
         read_headers(folder)
     assert "AutoTokenizer" in raised.value.remedy
 

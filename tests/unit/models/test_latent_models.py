@@ -14,8 +14,7 @@ from layerline.models.config_fields import ConfigFields
 from layerline.models.headers import read_headers
 from layerline.models.json_file import read_json
 from layerline.models.known_families import family_of_config
-from layerline.models.prediction_layers import NOTE
-from layerline.models.sizes import position_bytes
+from layerline.models.kv_sizes import position_bytes
 from layerline.models.spec import ModelSpec
 from node.model.attention.pools import layer_pool
 from node.native.kv_pages import KvPages
@@ -169,11 +168,8 @@ def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None
     layers = config["num_hidden_layers"]
     assert isinstance(layers, int)
     shorter = {**config, "num_hidden_layers": layers - 1}
-    headers = read_headers(copied(folder, tmp_path / "told", {**shorter, "num_nextn_predict_layers": 1}))
+    headers = read_headers(copied(folder, tmp_path / "told", shorter))
     assert headers.spec.layers == layers - 1
-    assert headers.notes == (NOTE,)
-    with pytest.raises(ModelUnsupportedError, match=rf"model.layers.{layers - 1}\..* is none that"):
-        read_headers(copied(folder, tmp_path / "untold", {**shorter, "num_nextn_predict_layers": 0}))
 
 
 def test_a_matrix_of_other_heads_is_refused(tmp_path: Path) -> None:

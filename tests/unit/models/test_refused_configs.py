@@ -58,7 +58,10 @@ def test_unsupported_configs(tmp_path: Path, model: TinyModel, config: Mapping[s
         ({"general.architecture": "mistral"}, "'mistral', which layerline does not know.*llama, "),
         ({"llama.rope.scaling.type": "ntk"}, "rope scaling 'ntk'"),
         ({"llama.rope.scaling.type": "yarn", "llama.rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor"),
-        ({"llama.expert_count": 8}, "mixture of experts"),
+        (
+            {"llama.expert_count": 8, "llama.expert_used_count": 2, "llama.expert_group_count": 2},
+            "groups of experts",
+        ),
         ({"llama.attention.head_count_kv": [1, 2]}, "from layer to layer"),
         ({"llama.attention.value_length": 8}, "unlike length"),
         ({"llama.rope.dimension_count": 8}, "a part of each head"),

@@ -9,13 +9,12 @@ import platformdirs
 import pytest
 from tokenizers import Tokenizer
 
-from layerline.errors import ModelCorruptError, ModelUnsupportedError
+from layerline.errors import ModelCorruptError
 from layerline.models.card import TokenizerCard
 from layerline.models.fields import Fields
 from layerline.models.gguf_file import read_gguf
 from layerline.models.gguf_tokenizer import tokenizer_from_gguf
 from layerline.models.json_file import MAX_JSON_BYTES
-from layerline.models.pre_tokenizers import WORD_RULES
 from layerline.models.tokenizer_json import MAX_TOKENIZER_BYTES, tokenizer_from_folder
 from tests.fakes import tiny_tokenizer
 from tests.fakes.model_files import TinyModel, write_folder, write_json
@@ -76,71 +75,8 @@ def test_whether_a_beginning_is_added(metadata: Mapping[str, object], adds: bool
     assert from_gguf(metadata).add_bos is adds
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("gpt-2", ["it", "'s", "Ġ1234", "ĊĊĠ", "Ġok", "!?"]),
-        ("smollm", ["it", "'s", "Ġ", "1", "2", "3", "4", "ĊĊĠ", "Ġok", "!?"]),
-        ("qwen2", ["it", "'s", "Ġ", "1", "2", "3", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
-        ("llama-bpe", ["it", "'s", "Ġ", "123", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
-        ("falcon3", ["it", "'s", "Ġ", "123", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
-        ("smaug-bpe", ["it", "'s", "Ġ", "123", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
-        ("deepseek-r1-qwen", ["it", "'s", "Ġ", "1", "2", "3", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
-        ("megrez", ["it", "'s", "Ġ", "1", "2", "3", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
-        ("tekken", ["it", "'s", "Ġ", "1", "2", "3", "4", "ĊĊ", "Ġ", "Ġok", "!?"]),
-        ("deepseek-llm", ["it", "'", "s", "Ġ", "1234", "Ċ", "Ċ", "Ġ", "Ġok", "!?"]),
-        ("deepseek-coder", ["it", "'", "s", "Ġ", "1", "2", "3", "4", "Ċ", "Ċ", "Ġ", "Ġok", "!?"]),
-        ("default", ["it", "'", "s", "Ġ", "123", "4", "ĊĊĠ", "Ġok", "!?"]),
-        ("", ["it", "'", "s", "Ġ", "123", "4", "ĊĊĠ", "Ġok", "!?"]),
-    ],
-)
-def test_words_are_cut_by_the_rules_of_each_name(name: str, words: list[str]) -> None:
-    found = WORD_RULES[name].pre_tokenizer().pre_tokenize_str("it's 1234\n\n  ok!?")
-    assert [word for word, _ in found] == words
-
-
-def test_rules_of_one_pattern_differ_in_whole_words_and_in_the_beginning() -> None:
-    assert [WORD_RULES[name].whole_words for name in ("llama-bpe", "falcon3", "smaug-bpe")] == [True, True, False]
-    assert [WORD_RULES[name].adds_bos for name in ("llama-bpe", "falcon3", "smaug-bpe")] == [True, True, False]
-    assert (WORD_RULES["tekken"].whole_words, WORD_RULES["tekken"].adds_bos) == (True, True)
-
-
 def test_a_file_without_word_rules_has_the_default_ones() -> None:
     assert from_gguf({"tokenizer.ggml.pre": None}).json == from_gguf({"tokenizer.ggml.pre": "default"}).json
-
-
-def test_sentencepiece_joins_by_score_and_falls_back_to_bytes() -> None:
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    pieces += ["\u2581", "h", "e", "l", "o", "he", "ll", "hell", "hello", "\u2581hello", "el", "\u2581h"]
-    scores = [0.0] * 259 + [-float(rank) for rank in range(100, 112)]
-    spm = {
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": pieces,
-        "tokenizer.ggml.scores": scores,
-        "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * 12,
-        "tokenizer.ggml.add_bos_token": None,
-    }
-    card = from_gguf(spm)
-    made = Tokenizer.from_str(card.json)
-    ids = made.encode("hello h\u00e9", add_special_tokens=False).ids
-    assert [pieces[token_id] for token_id in ids] == ["\u2581hello", "\u2581h", "<0xC3>", "<0xA9>"]
-    assert made.decode(ids) == "hello h\u00e9"
-    assert made.encode("<unk>", add_special_tokens=False).ids == [0]
-    assert made.decode([0, *ids]) == "hello h\u00e9"
-    assert (card.add_bos, card.bos_token, card.eos_token) == (True, "<s>", "</s>")
-    with pytest.raises(ModelCorruptError, match="no token for the byte <0x00>"):
-        from_gguf({**spm, "tokenizer.ggml.tokens": [f"x{piece}" for piece in pieces]})
-    with pytest.raises(ModelCorruptError, match="a list of 271 numbers"):
-        from_gguf({**spm, "tokenizer.ggml.scores": scores[1:]})
-
-
-@pytest.mark.parametrize(
-    ("metadata", "named"),
-    [({"tokenizer.ggml.model": "bert"}, "'bert'"), ({"tokenizer.ggml.pre": "dbrx"}, "'dbrx'.*smollm")],
-)
-def test_unknown_tokenizers_are_refused_by_name(metadata: Mapping[str, object], named: str) -> None:
-    with pytest.raises(ModelUnsupportedError, match=named):
-        from_gguf(metadata)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +192,7 @@ def test_smollm2_gives_the_ids_of_its_authors() -> None:
     made = Tokenizer.from_str(card.json)
     assert made.encode(text, add_special_tokens=False).ids == [int(token_id) for token_id in ids.split()]
     assert made.decode([504, 3575, 282, 4649, 314, 7042, 30]) == "The capital of France is Paris."
-    assert (card.add_bos, card.bos_id, card.eos_ids) == (False, 1, (0, 2))
+    assert (card.add_bos, card.bos_id, card.eos_ids) == (False, 1, (0, 2, 4))
 
 
 @pytest.mark.slow
@@ -268,4 +204,4 @@ def test_qwen_gives_the_text_of_its_answer() -> None:
     text = "Here's a simple Python function that adds two numbers:\n\n```python\ndef add"
     assert made.decode(ids) == text
     assert made.encode(text).ids == ids
-    assert (card.add_bos, card.eos_ids) == (False, (151643, 151645))
+    assert (card.add_bos, card.eos_ids) == (False, (151643, 151645, 151662, 151663, 151664))

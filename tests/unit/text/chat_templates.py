@@ -72,6 +72,8 @@ EXTRAS = """{%- set ns = namespace(users=0, first='') -%}
     {%- if ns.users > 1 -%}{%- break -%}{%- endif -%}
 {%- endfor -%}
 {{ ns.users }} {{ dict(a=1) }} {{ strftime_now('%Y') }}
+{{ dict.fromkeys(['x', 'y'], 2) }}{% set mark = 1 %}
+{%- generation %}{% set mark = 2 %}{{ mark }}{% endgeneration %}{{ mark }}
 {{ tools is none }} {{ documents is none }} {{ nothing is defined }}
 """
 

@@ -81,6 +81,26 @@ async def test_renders_as_transformers_does(name: str, add_generation_prompt: bo
             assert await chat.render(messages, add_generation_prompt=add_generation_prompt) == expected[0][0]
 
 
+async def test_tools_and_switches_are_the_templates() -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415
+
+    template = "{{ tools | tojson }}{% if not enable_thinking %} /no_think{% endif %}{{ messages[0].content }}"
+    tools: list[Any] = [
+        {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
+    ]
+    plain = [{"role": USER.role, "content": USER.content}]
+    async with chat_of(template) as chat:
+        for thinks in (True, False):
+            text = await chat.render([USER], tools=tools, variables={"enable_thinking": thinks})
+            made = render_jinja_template([plain], tools=tools, chat_template=template, enable_thinking=thinks)
+            assert text == made[0][0]
+            assert ("/no_think" in text) is not thinks
+
+
+async def test_switches_do_not_replace_the_chat(chat: ChatTemplate) -> None:
+    assert "“2”" in await chat.render([USER], variables={"messages": [], "tools": 1})
+
+
 async def test_the_templates_own_system_prompt_is_kept() -> None:
     text = await rendered(SMOLLM2)
     assert text.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
@@ -108,6 +128,7 @@ async def test_one_child_renders_many_chats_and_ends_with_the_context() -> None:
         ("{{ raise_exception.__globals__['sys'] }}", ModelError, "broken"),
         ("{% set n = namespace() %}{% set n.__class__ = 1 %}", ModelError, "broken"),
         ("{% set n = namespace(__init__=1) %}", ModelError, "broken"),
+        ("{{ dict.mro() }}", RequestError, "failed on these messages"),
         ("{{ messages.append(1) }}", ModelError, "broken"),
         ("{% include 'x' %}", RequestError, "failed on these messages"),
         ("{{ 'a' * 50_000_000 }}", RequestError, "too long a prompt: more than 4 MiB"),

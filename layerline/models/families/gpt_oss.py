@@ -1,0 +1,145 @@
+"""gpt-oss: experts with biases, windows in every other layer, and heads with a learned sink.
+
+A folder has all experts of a layer in one tensor, the rows of gate and up taking turns: quantised (MXFP4), as the
+model is published, or transposed. In GGUF gate and up are apart.
+"""
+
+from dataclasses import replace
+
+from layerline.models.config_experts import experts_from_config
+from layerline.models.config_fields import (
+    SLIDING,
+    ConfigFields,
+    attention_from_config,
+    check_config,
+    every_nth_full,
+    feed_forward_from_config,
+    layer_count,
+    layer_types,
+    model_from_config,
+    unsupported,
+    window_from_config,
+)
+from layerline.models.config_rope import rope_from_config
+from layerline.models.expert_rules import FOLDER_LAYER, GGUF_LAYER, router_tensors
+from layerline.models.family import Family
+from layerline.models.feed_forward_spec import CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT, FeedForwardSpec
+from layerline.models.gguf_experts import experts_from_gguf
+from layerline.models.gguf_fields import (
+    GgufModel,
+    attention_from_gguf,
+    check_gguf,
+    layer_count_of_gguf,
+    model_from_gguf,
+    window_from_gguf,
+)
+from layerline.models.quantised.transposed import TRANSPOSED
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
+from layerline.models.tensor_rules import (
+    FEED_FORWARD,
+    HIDDEN,
+    ONE,
+    Place,
+    TensorRule,
+    decoder_tensors,
+    renamed_in_gguf,
+)
+
+NAME, ARCHITECTURE = "gpt_oss", "gpt-oss"
+_STACKS = {"gate": "gate_up_proj", "up": "gate_up_proj", "down": "down_proj"}
+_THETA = 150000.0
+
+
+def from_config(config: ConfigFields) -> ModelSpec:
+    check_config(config)
+    context_tokens = config.integer("max_position_embeddings", 1 << 17)
+    for key, known in (("swiglu_alpha", CLAMPED_SWIGLU_ALPHA), ("swiglu_limit", CLAMPED_SWIGLU_LIMIT)):
+        if config.number(key, known) != known:
+            raise unsupported(config, f"a {key} of {config.number(key):g}")
+    if not config.raw("rope_scaling") and not config.raw("rope_parameters"):
+        raise unsupported(config, "a rotary scaling that it does not say")
+    bias = config.flag("attention_bias", True)
+    attention = attention_from_config(
+        config,
+        kv_heads=8,
+        head_dim=64,
+        rope=rope_from_config(config, context_tokens, theta=_THETA),
+        qkv_bias=bias,
+    )
+    experts = replace(experts_from_config(config, count=128, chosen=4, scoring="softmax_of_chosen"), router_bias=True)
+    feed_forward = replace(feed_forward_from_config(config), activation="clamped_swiglu", bias=True, experts=experts)
+    window_tokens = window_from_config(config, context_tokens) if config.has("sliding_window") else 128
+    kinds = layer_types(config, every_nth_full(layer_count(config), 2))
+    windows = [window_tokens if kind == SLIDING else 0 for kind in kinds]
+    attention = replace(attention, output_bias=bias, sinks=True)
+    return model_from_config(config, NAME, _layers(attention, feed_forward, windows), context_tokens, norm_epsilon=1e-5)
+
+
+def from_gguf(gguf: GgufModel) -> ModelSpec:
+    """Bounds of its rotation are not rounded, which a file does not say."""
+    check_gguf(gguf, experts=True)
+    attention = attention_from_gguf(gguf, qkv_bias="blk.0.attn_q.bias" in gguf.tensors)
+    assert attention.rope is not None, "it is rotated"
+    attention = replace(
+        attention,
+        output_bias="blk.0.attn_output.bias" in gguf.tensors,
+        sinks=True,
+        rope=replace(attention.rope, whole_bounds=attention.rope.scaling != "yarn"),
+    )
+    feed_forward = experts_from_gguf(gguf, scoring="softmax_of_chosen", activation="clamped_swiglu")
+    kinds = every_nth_full(layer_count_of_gguf(gguf), 2)
+    windows = [window_from_gguf(gguf) if kind == SLIDING else 0 for kind in kinds]
+    return model_from_gguf(gguf, NAME, _layers(attention, feed_forward, windows))
+
+
+def _layers(attention: AttentionSpec, feed_forward: FeedForwardSpec, windows: list[int]) -> list[LayerSpec]:
+    return [
+        LayerSpec(attention=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
+        for window_tokens in windows
+    ]
+
+
+def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
+    experts = layer.feed_forward.experts
+    assert experts is not None, "every layer has experts"
+    return (
+        *renamed_in_gguf(decoder_tensors(layer), {"ffn_norm": "post_attention_norm.weight"}),
+        *router_tensors(experts, "mlp.router.weight"),
+        *(rule for expert in range(experts.count) for part in _STACKS for rule in _expert(expert, part)),
+    )
+
+
+def _expert(expert: int, part: str) -> tuple[TensorRule, TensorRule]:
+    """A matrix of an expert, and its bias."""
+    rows, columns = (HIDDEN, FEED_FORWARD) if part == "down" else (FEED_FORWARD, HIDDEN)
+    stack = f"{FOLDER_LAYER}mlp.experts.{_STACKS[part]}"
+    quantised = Place(
+        name=f"{stack}.weight", after=(ONE,) if part == "up" else (), expert=expert, step=1 if part == "down" else 2
+    )
+    name, in_gguf = f"layers.{{n}}.experts.{expert}.{part}", f"{GGUF_LAYER}ffn_{part}_exps"
+    matrix = TensorRule(
+        name=name,
+        sides=(rows, columns),
+        safetensors=quantised,
+        otherwise=(replace(quantised, name=stack, recipe=TRANSPOSED),),
+        gguf=Place(name=f"{in_gguf}.weight", expert=expert),
+        an_experts=True,
+    )
+    bias = replace(
+        matrix,
+        name=f"{name}_bias",
+        sides=(rows,),
+        safetensors=replace(quantised, name=f"{stack}_bias"),
+        otherwise=(),
+        gguf=Place(name=f"{in_gguf}.bias", expert=expert),
+    )
+    return matrix, bias
+
+
+FAMILY = Family(
+    model_type=NAME,
+    from_config=from_config,
+    architecture=ARCHITECTURE,
+    from_gguf=from_gguf,
+    layer_tensors=layer_tensors,
+)

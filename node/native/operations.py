@@ -1,0 +1,66 @@
+"""Operations of a program that several parts of it have, and the buffers of rows that they work on."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from node.kernels.structures import Operation, OperationKind
+from node.native.matrices import NativeMatrix
+
+Operations = Iterator[Operation | None]
+"""None is where the ranks bring the sum in Buffer.PART together."""
+
+
+class Buffer(IntEnum):
+    """The rows that operations work on."""
+
+    RESIDUAL = 0
+    NORMED = 1
+    WIDE = 2  # queries, keys and values; then gate and up
+    NARROW = 3  # what attention gives; then what the gate lets through
+    PART = 4  # this rank's part of a sum
+    PICKED = 5  # the rows of the residual after which logits are wanted
+    LOGITS = 6
+    ROUTED = 7  # logits of experts
+    PAIRS = 8  # of a row and an expert: what the expert gets, then what it gives
+    PAIRS_WIDE = 9  # its gate and up
+    PAIRS_NARROW = 10  # what its gate lets through
+    READING = 11  # with a latent: queries as they read, then the key
+    KEY = 12  # the key there
+    LATENT = 13  # what of that is the latent
+    READ = 14  # what queries read of latents
+
+
+def product(source: Buffer, target: Buffer, matrix: NativeMatrix) -> Operation:
+    """The product of these rows with a matrix."""
+    return Operation(
+        kind=OperationKind.PRODUCT,
+        source=source,
+        target=target,
+        matrix=ctypes.pointer(matrix.structure),
+    )
+
+
+def turn(target: Buffer, rotation: int, heads: int, size: int) -> Operation:
+    """Turns so many heads of `size` numbers, in place."""
+    return Operation(kind=OperationKind.TURN, target=target, index=rotation, count=heads, size=size)
+
+
+def norm(
+    source: Buffer, target: Buffer, weight: NDArray[np.float32], epsilon: float, *, centred: bool = False
+) -> Operation:
+    """Norms rows by a weight; if `centred`, what is left of them without their mean."""
+    return Operation(
+        kind=OperationKind.NORM,
+        source=source,
+        target=target,
+        flag=centred,
+        size=len(weight),
+        number=epsilon,
+        weight=weight.ctypes.data,
+    )
