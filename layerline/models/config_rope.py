@@ -38,8 +38,7 @@ def rope_from_config(
     key = _key(config)
     if _sections(config, key):
         raise unsupported(config, f"{key} that differ from layer to layer")
-    section = config.section(key) if config.raw(key) else ConfigFields({}, config.where)
-    return _Settings(config, section, context_tokens, head_dim, theta, original_tokens).rope()
+    return _Settings(config, rope_section(config), context_tokens, head_dim, theta, original_tokens).rope()
 
 
 def rope_of_layer_type(
@@ -76,6 +75,12 @@ def score_factor_from_config(config: ConfigFields) -> float:
 def has_layer_types(config: ConfigFields) -> bool:
     """Whether types of layers have rotary settings of their own."""
     return bool(_sections(config, _key(config)))
+
+
+def rope_section(config: ConfigFields) -> ConfigFields:
+    """The settings that `rope_from_config` reads, empty if there are none."""
+    key = _key(config)
+    return config.section(key) if config.raw(key) else ConfigFields({}, config.where)
 
 
 def _key(config: ConfigFields) -> str:

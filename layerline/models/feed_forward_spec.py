@@ -10,6 +10,7 @@ from layerline.checks import require
 
 MOST_SIDE = 1 << 24  # of anything in a model
 MOST_EXPERTS = 1 << 12  # of a layer
+MOST_EXPERTS_IN_ALL = 1 << 16  # of a model: three times what the largest have
 
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
 """What a gate is passed through; "clamped_swiglu" is gpt-oss's: gate * sigmoid(alpha * gate) * (up + 1),
@@ -71,6 +72,11 @@ class FeedForwardSpec:
     def __post_init__(self) -> None:
         require(0 < self.intermediate < MOST_SIDE, "intermediate is out of range")
         require(self.activation in get_args(Activation), "an activation that is not known")
+
+    @property
+    def expert_count(self) -> int:
+        """How many experts there are beside a shared one; none of a dense one."""
+        return 0 if self.experts is None else self.experts.count
 
     @property
     def experts_of_a_row(self) -> int:

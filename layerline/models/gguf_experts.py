@@ -1,6 +1,6 @@
 """Reading the experts of a GGUF file: what several families have in common.
 
-Whether the weights of the chosen are made 1 in all is the architecture's own in llama.cpp, unless the file says so.
+Whether the weights of the chosen are made 1 in all is the architecture's own in llama.cpp: the family says it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from layerline.models.feed_forward_spec import Activation, ExpertsSpec, FeedForw
 from layerline.models.gguf_fields import GgufModel, feed_forward_from_gguf, layer_count_of_gguf
 
 _GROUPS = ("expert_group_count", "expert_group_used_count")
+
+
+_GATING: dict[Scoring, int] = {"softmax": 1, "sigmoid": 2, "softmax_of_chosen": 3}  # llama.cpp's numbers
 
 
 def experts_from_gguf(
@@ -26,6 +29,9 @@ def experts_from_gguf(
     for key, count in zip(_GROUPS, (groups, chosen_groups), strict=True):
         if count > 1 and not in_groups:
             raise gguf.unsupported(f"groups of experts ({key})")
+    said = gguf.integer("expert_gating_func", 0)
+    if said not in (0, _GATING[scoring]):
+        raise gguf.unsupported(f"experts scored in another way than the family's (expert_gating_func {said})")
     experts = ExpertsSpec(
         count=gguf.integer("expert_count"),
         chosen=gguf.integer("expert_used_count"),

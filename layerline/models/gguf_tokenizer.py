@@ -11,6 +11,7 @@ from __future__ import annotations
 from gguf import TokenType
 from tokenizers import Tokenizer, decoders, models, normalizers
 
+from layerline.checks import shown
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.card import TokenizerCard
 from layerline.models.end_tokens import UNMISTAKABLE_ENDS, end_ids
@@ -130,7 +131,7 @@ def _merges(metadata: Fields, tokens: list[str]) -> list[tuple[str, str]]:
         cut = merge.find(" ", 1)
         left, right = merge[:cut], merge[cut + 1 :]
         if cut < 0 or left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
-            message = f"{metadata.where}: the merge {merge!r} does not join two tokens into a third."
+            message = f"{metadata.where}: the merge {shown(merge)} does not join two tokens into a third."
             raise ModelCorruptError(message, remedy=REMEDY)
         merges.append((left, right))
     return merges

@@ -59,15 +59,20 @@ def pieces_tokenizer(
     return tokenizer
 
 
+LONGEST_MADE = 1024
+
+
 def merges_by_score(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str, str]]:
     """The pairs of tokens that make a third, of the highest score first, and of those with the longest left one.
 
     SentencePiece takes the leftmost of the pairs that make a piece; in a run of spaces that is the one whose left part
-    has grown longest.
+    has grown longest. Pieces of over LONGEST_MADE letters, as no real vocabulary has, are made by no merge.
     """
     vocabulary = frozenset(tokens)
     merges = []
     for piece, score in zip(tokens, scores, strict=True):
+        if len(piece) > LONGEST_MADE:
+            continue
         for cut in range(1, len(piece)):
             left, right = piece[:cut], piece[cut:]
             if left in vocabulary and right in vocabulary:

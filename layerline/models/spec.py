@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from layerline.checks import require
-from layerline.models.feed_forward_spec import MOST_SIDE, FeedForwardSpec
+from layerline.models.feed_forward_spec import MOST_EXPERTS_IN_ALL, MOST_SIDE, FeedForwardSpec
 from layerline.models.latent import PANEL_ROWS, LatentSpec
 from layerline.plan import MAX_LAYERS
 
@@ -195,10 +195,7 @@ class LayerSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSpec:
-    """A decoder: its kinds of layers, which kind each layer is, and the ends.
-
-    Make it with `of`, so that equal models are equal values.
-    """
+    """A decoder: its kinds of layers, which each layer is, and the ends. Made by `of`, equal models are equal values."""
 
     family: str
     kinds: tuple[LayerSpec, ...]
@@ -220,6 +217,8 @@ class ModelSpec:
         require(0 < self.context_tokens < MOST_SIDE, "context_tokens out of range")
         windows = [kind.attention.window_tokens for kind in self.kinds]
         require(max(windows) < self.context_tokens, "window_tokens out of range")
+        experts = sum(self.kinds[kind].feed_forward.expert_count for kind in self.layer_kinds)
+        require(experts <= MOST_EXPERTS_IN_ALL, "too many experts in all layers")
         require(self.norm in get_args(NormKind), "a kind of norm that is not known")
         scales = (self.embedding_scale, self.logit_scale)
         require(all(0 < scale < math.inf for scale in scales), "a scale is out of range")

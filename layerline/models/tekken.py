@@ -23,6 +23,7 @@ from layerline.models.json_file import read_text, strict_object
 from layerline.models.special_tokens import add_special
 
 MAX_BYTES = 64 << 20  # one with 150,000 byte strings has 19 MiB
+MOST_SPECIAL_TOKENS = 1 << 16
 MAX_TOKEN_BYTES = 1 << 10
 BOS, EOS = "<s>", "</s>"
 # Of files up to version 7, which do not list theirs.
@@ -75,8 +76,8 @@ def _special_tokens(file: Fields, count: int) -> list[tuple[str, int]]:
         ]
         if [token.integer("rank") for token in listed] != list(range(len(listed))):
             raise file.wrong("special_tokens", "a list in the order of ranks")
-    if len(named) > count:
-        raise file.wrong("config", f"one with room for {len(named)} special tokens")
+    if not len(named) <= count <= MOST_SPECIAL_TOKENS:
+        raise file.wrong("config", f"one with room for {len(named)} special tokens, and at most {MOST_SPECIAL_TOKENS}")
     return named + [(f"<SPECIAL_{index}>", control) for index in range(len(named), count)]
 
 

@@ -15,8 +15,9 @@ from layerline.models.tensor_table import StoredTensor
 NOTE = "It is multimodal: its text part is used, and what it has for images and sounds is left out."
 _SENSES = ("vision_config", "audio_config", "vision_tower_config")
 _SECTION = "text_config"
+_TIED = "tie_word_embeddings"
 _OF_ALL = (
-    *("tie_word_embeddings", "quantization_config", "rope_scaling", "rope_parameters"),
+    *("quantization_config", "rope_scaling", "rope_parameters"),
     *("eos_token_id", "bos_token_id"),
 )
 _PREFIXES = {
@@ -34,9 +35,12 @@ def is_multimodal(config: ConfigFields) -> bool:
 
 def text_config(config: ConfigFields) -> ConfigFields:
     """What the config says of the language model, in a section of its own or beside the others."""
-    if not isinstance(config.raw(_SECTION), Mapping):
+    values = config.raw(_SECTION)
+    if not isinstance(values, Mapping):
         return config
     section = config.section(_SECTION)
+    if config.raw(_TIED) is not None:  # what is said of the whole counts
+        section = ConfigFields({_TIED: config.raw(_TIED)}, section.where).with_missing(values)
     return section.with_missing({key: config.raw(key) for key in _OF_ALL if config.has(key)})
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerline.models.config_fields import (
+    FULL,
     SLIDING,
     ConfigFields,
     attention_from_config,
@@ -43,8 +44,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         rope=rope_from_config(config, context_tokens),
     )
     has_windows = not config.has(WINDOW) or config.raw(WINDOW) is not None
-    nth = config.integer("sliding_window_pattern", FULL_EVERY) if has_windows else 0
-    kinds = layer_types(config, every_nth_full(layers, nth))
+    kinds = layer_types(config, _default_kinds(config, layers) if has_windows else [FULL] * layers)
     window_tokens = window_from_config(config, context_tokens)
     return model_from_config(
         config,
@@ -53,6 +53,18 @@ def from_config(config: ConfigFields) -> ModelSpec:
         context_tokens,
         norm_epsilon=1e-5,
     )
+
+
+def _default_kinds(config: ConfigFields, layers: int) -> list[str]:
+    """By `sliding_window_pattern`: every so many layers a full one, or a letter for each of a group, G for full."""
+    if config.raw("layer_types") is not None:
+        return []
+    pattern = config.raw("sliding_window_pattern")
+    if not isinstance(pattern, str):
+        return every_nth_full(layers, config.integer("sliding_window_pattern", FULL_EVERY))
+    if not pattern or not set(pattern) <= set("LG"):
+        raise config.wrong("sliding_window_pattern", "a number, or letters L and G")
+    return [FULL if pattern[layer % len(pattern)] == "G" else SLIDING for layer in range(layers)]
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:

@@ -46,7 +46,10 @@ def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens, head_dim = config.integer("max_position_embeddings", 196608), config.integer("head_dim", 128)
     rope = rope_from_config(config, context_tokens, head_dim=head_dim, theta=THETA)
     if not rope.rotated and config.raw("rotary_dim"):
-        rope = replace(rope, rotated=config.integer("rotary_dim") % head_dim)
+        rotated = config.integer("rotary_dim")
+        if not 0 < rotated <= head_dim or rotated % 2:
+            raise config.wrong("rotary_dim", f"a part of {head_dim} numbers that consists of pairs")
+        rope = replace(rope, rotated=rotated % head_dim)
     attention = attention_from_config(config, kv_heads=8, head_dim=head_dim, rope=rope)
     experts = experts_from_config(config, count=256, chosen=8, scoring="sigmoid", normalised=True)
     feed_forward = replace(feed_forward_from_config(config), experts=replace(experts, choice_bias=True))

@@ -11,7 +11,7 @@ from layerline.models.config_fields import (
     model_from_config,
     window_from_config,
 )
-from layerline.models.config_rope import rope_from_config
+from layerline.models.config_rope import rope_from_config, rope_section
 from layerline.models.family import Family
 from layerline.models.gguf_fields import (
     GgufModel,
@@ -27,7 +27,21 @@ NAME, ARCHITECTURE = "ministral3", "mistral3"
 GROWTH, LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
 
 
+ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 1000000.0,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16384,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}  # of a config without any, as in transformers
+
+
 def from_config(config: ConfigFields) -> ModelSpec:
+    config = config if rope_section(config).names() else config.with_missing({"rope_parameters": ROPE})
     check_config(config)
     context_tokens = config.integer("max_position_embeddings", 1 << 18)
     attention = attention_from_config(
@@ -39,7 +53,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     windowed = config.has("sliding_window") and config.raw("sliding_window") is not None
     attention = replace(
         attention,
-        query_growth=_growth(config.section("rope_parameters"), context_tokens),
+        query_growth=_growth(rope_section(config), context_tokens),
         window_tokens=window_from_config(config, context_tokens) if windowed else 0,
     )
     layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_config(config))

@@ -24,7 +24,13 @@ from layerline.models.spec import LayerSpec, ModelSpec
 NAME = "qwen2"
 
 
+DEFAULTS_OF_VL = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-5}
+TEXT_PARTS = ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
+
+
 def from_config(config: ConfigFields) -> ModelSpec:
+    if config.text("model_type", NAME) in TEXT_PARTS:
+        config = config.with_missing(DEFAULTS_OF_VL)
     check_config(config)
     context_tokens = config.integer("max_position_embeddings", 1 << 15)
     attention = attention_from_config(
@@ -53,5 +59,5 @@ FAMILY = Family(
     from_config=from_config,
     architecture=NAME,
     from_gguf=from_gguf,
-    text_parts=("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"),
+    text_parts=TEXT_PARTS,
 )

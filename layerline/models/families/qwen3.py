@@ -24,7 +24,13 @@ from layerline.models.spec import LayerSpec, ModelSpec
 NAME = "qwen3"
 
 
+DEFAULTS_OF_VL = {"rope_theta": 500000.0, "max_position_embeddings": 128000}
+TEXT_PART = "qwen3_vl_text"
+
+
 def from_config(config: ConfigFields) -> ModelSpec:
+    if config.text("model_type", NAME) == TEXT_PART:
+        config = config.with_missing(DEFAULTS_OF_VL)
     check_config(config, "attention_bias")
     context_tokens = config.integer("max_position_embeddings", 1 << 15)
     attention = attention_from_config(
@@ -53,5 +59,5 @@ FAMILY = Family(
     from_config=from_config,
     architecture=NAME,
     from_gguf=from_gguf,
-    text_parts=("qwen3_vl_text",),
+    text_parts=(TEXT_PART,),
 )

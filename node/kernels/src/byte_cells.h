@@ -20,7 +20,7 @@ UNROLL(2)
 UNROLL(16)
             for (int n = 0; n < N; n++) {
                 const int32_t* halves = rows[n].sums[0];
-                I start = splat(-numbers.offset * (PARTS == 1 ? halves[0] + halves[1] : halves[part]));
+                I start = splat(offset_taken(numbers.offset, halves[part], PARTS == 1 ? halves[1] : 0));
                 for (int v = 0; v < WIDTH; v++) whole[n][v] = start;
             }
             for (int first = part * WORDS; first < (part + 1) * WORDS; first += together) {

@@ -59,7 +59,7 @@ inline void plane_products(const Block blocks[WIDTH], const typename FORMAT::Sta
     constexpr int TOGETHER = words_together(FORMAT::SIGNED, FORMAT::MOST, WORDS);
     I whole[WIDTH];
 UNROLL(2)
-    for (int v = 0; v < WIDTH; v++) whole[v] = splat(-OFFSET * (PARTS == 1 ? sums[0] + sums[1] : sums[part]));
+    for (int v = 0; v < WIDTH; v++) whole[v] = splat(offset_taken(OFFSET, sums[part], PARTS == 1 ? sums[1] : 0));
 UNROLL(8)
     for (int first = 0; first < WORDS; first += TOGETHER) {
         I planes[PLANES][WIDTH];

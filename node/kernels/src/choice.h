@@ -11,7 +11,7 @@ class Choice {
     // Makes room for the rows of a step; their experts are still to be chosen, one row after the other, and then sorted.
     void begin(const Experts& experts, int64_t rows);
     // The experts of a row by its logits: those with the largest scores, the best first, of equals the one with the lower
-    // number; after them the shared one. Computed in double, so that no other library or processor gives other bits.
+    // number; after them the shared one. Computed in double and rounded, so that libraries hardly ever give other bits.
     void choose(const Experts& experts, const float* logits, int64_t row);
     void sort(const Experts& experts);
 

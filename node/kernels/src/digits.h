@@ -50,6 +50,11 @@ template <int DIGITS> inline void make_row_block(const float* row, RowBlock<DIGI
     out.values[2] = out.unit * static_cast<float>(halves[0] + halves[1]);
 }
 
+// What a matrix's offset takes away from a sum of products: the offset times the digits, in 32 bits, whatever overflows.
+inline int32_t offset_taken(int offset, int32_t first, int32_t second) {
+    return static_cast<int32_t>(0u - static_cast<uint32_t>(offset) * (static_cast<uint32_t>(first) + static_cast<uint32_t>(second)));
+}
+
 // The rows of the next group, of `left` that remain.
 inline int group_rows(int left, int most) {
     constexpr int SIZES[] = {16, 12, 8, 6, 4, 3, 2};

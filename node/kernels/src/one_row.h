@@ -96,7 +96,7 @@ UNROLL(4)
 UNROLL(3)
         for (int plane = 0; plane < PLANES; plane++) {
             const int32_t* halves = row.sums[plane];
-            sums[v][plane][0] = OFFSET ? splat(-OFFSET * (PARTS == 1 ? halves[0] + halves[1] : halves[part])) : splat(0);
+            sums[v][plane][0] = OFFSET ? splat(offset_taken(OFFSET, halves[part], PARTS == 1 ? halves[1] : 0)) : splat(0);
             sums[v][plane][CHAINS - 1] = CHAINS == 1 ? sums[v][plane][0] : splat(0);
         }
     }

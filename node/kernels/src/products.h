@@ -27,7 +27,7 @@ UNROLL(16)
             for (int n = 0; n < N; n++) {
                 for (int plane = 0; plane < PLANES; plane++) {
                     const int32_t* halves = rows[n].sums[plane];
-                    I start = splat(-numbers.offset * (PARTS == 1 ? halves[0] + halves[1] : halves[part]));
+                    I start = splat(offset_taken(numbers.offset, halves[part], PARTS == 1 ? halves[1] : 0));
                     for (int v = 0; v < WIDTH; v++) products[n][plane][v] = start;
                 }
             }
