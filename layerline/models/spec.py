@@ -195,7 +195,7 @@ class LayerSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSpec:
-    """A decoder: its kinds of layers, which each layer is, and the ends. Made by `of`, equal models are equal values."""
+    """A decoder: its kinds of layers, which each layer is, and the ends. Made by `of`, equal ones are equal values."""
 
     family: str
     kinds: tuple[LayerSpec, ...]
