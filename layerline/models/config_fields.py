@@ -9,15 +9,14 @@ Source: `configuration_utils.py` and `modeling_rope_utils.py` of transformers 5.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from layerline.errors import ModelUnsupportedError
 from layerline.models.feed_forward_spec import Activation, FeedForwardSpec
 from layerline.models.fields import Fields
+from layerline.models.layer_kinds import FULL, SLIDING
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec, NormKind, RopeSpec
 from layerline.plan import MAX_LAYERS
 
-FULL, SLIDING = "full_attention", "sliding_attention"
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
@@ -138,11 +137,6 @@ def layer_types(config: ConfigFields, default: Sequence[str]) -> list[str]:
     return kinds
 
 
-def every_nth_full(layers: int, nth: int) -> list[str]:
-    """The last of every `nth` layers is a full one, the others have a window; with 0 all are full."""
-    return [SLIDING if nth and (layer + 1) % nth else FULL for layer in range(layers)]
-
-
 def layer_count(config: ConfigFields) -> int:
     """How many layers there are, checked before anything is made for each."""
     layers = config.integer("num_hidden_layers")
@@ -151,11 +145,13 @@ def layer_count(config: ConfigFields) -> int:
     return layers
 
 
-def window_from_config(config: ConfigFields, context_tokens: int) -> int:
-    """The size of the sliding window, 4096 if it is not said; 0 if there is none or it is as long as the context."""
+def window_from_config(config: ConfigFields, context_tokens: int, *, missing: int = 4096) -> int:
+    """The size of the sliding window, `missing` if it is not said; 0 if there is none, or it is the whole context."""
+    if not config.has("sliding_window") and not missing:
+        return 0
     if config.has("sliding_window") and config.raw("sliding_window") is None:
         return 0
-    window_tokens = config.integer("sliding_window", 4096)
+    window_tokens = config.integer("sliding_window", missing)
     if window_tokens <= 0:
         raise unsupported(config, f"a sliding_window of {window_tokens} tokens")
     return window_tokens if window_tokens < context_tokens else 0
@@ -173,10 +169,3 @@ def windows_by_layer(config: ConfigFields, context_tokens: int) -> list[int]:
     if SLIDING in kinds and not has_size:
         raise unsupported(config, f"layer_types with {SLIDING} but without a window")
     return [window_tokens if kind == SLIDING else 0 for kind in kinds]
-
-
-def windowed_layers(layer: LayerSpec, kinds: Sequence[str], window_tokens: int) -> list[LayerSpec]:
-    """A layer of each kind, FULL or SLIDING; those have a window, if there is one."""
-    attention = replace(layer.attention, window_tokens=window_tokens)
-    sliding = replace(layer, attention=attention)
-    return [sliding if kind == SLIDING else layer for kind in kinds]

@@ -1,4 +1,4 @@
-"""Reading latent attention and the experts beside it from a config.json, as all families of it have them."""
+"""Reading latent attention from a config.json, as all families of it have it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from layerline.models.config_fields import ConfigFields, check_config, unsupported
 from layerline.models.config_rope import rope_from_config, score_factor_from_config
-from layerline.models.feed_forward_spec import ExpertsSpec, FeedForwardSpec, Scoring
 from layerline.models.latent import LatentSpec
 from layerline.models.rope_factors import rounded
 from layerline.models.spec import AttentionSpec
@@ -46,30 +45,3 @@ def latent_from_config(config: ConfigFields, context_tokens: int, *, interleaved
 def latent_attention(attention: AttentionSpec, score_factor: float) -> AttentionSpec:
     """The same with its scores scaled: by the size of queries as they are made, and as yarn asks for."""
     return replace(attention, scale=rounded(score_factor / math.sqrt(attention.made_query_dim)))
-
-
-def latent_experts_from_config(
-    config: ConfigFields,
-    dense: FeedForwardSpec,
-    *,
-    count: int,
-    chosen: int | None,
-    width: int,
-    shared: int,
-    scale: float,
-    scoring: Scoring,
-    normalised: bool = False,
-    choice_bias: bool = False,
-) -> FeedForwardSpec:
-    """Experts in one group as DeepSeek names them; what is said here is that of a config which does not say it."""
-    own = config.integer("moe_intermediate_size", width)
-    experts = ExpertsSpec(
-        count=config.integer("n_routed_experts", count),
-        chosen=config.integer("num_experts_per_tok", chosen),
-        scoring=scoring,
-        normalised=normalised,
-        scale=config.positive("routed_scaling_factor", scale),
-        choice_bias=choice_bias,
-        shared_intermediate=own * config.integer("n_shared_experts", shared),
-    )
-    return replace(dense, intermediate=own, experts=experts)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from layerline.models.feed_forward_spec import Activation, ExpertsSpec, FeedForwardSpec, Scoring
 from layerline.models.gguf_fields import GgufModel, feed_forward_from_gguf, layer_count_of_gguf
+from layerline.models.spec import LayerSpec
 
 _GROUPS = ("expert_group_count", "expert_group_used_count")
 
@@ -29,16 +30,14 @@ def experts_from_gguf(
     for key, count in zip(_GROUPS, (groups, chosen_groups), strict=True):
         if count > 1 and not in_groups:
             raise gguf.unsupported(f"groups of experts ({key})")
-    said = gguf.integer("expert_gating_func", 0)
-    if said not in (0, _GATING[scoring]):
-        raise gguf.unsupported(f"experts scored in another way than the family's (expert_gating_func {said})")
     experts = ExpertsSpec(
         count=gguf.integer("expert_count"),
         chosen=gguf.integer("expert_used_count"),
-        scoring=scoring,
+        scoring=scoring_from_gguf(gguf, scoring),
         normalised=normalised,
         scale=gguf.number("expert_weights_scale", 1.0) if gguf.metadata.raw(gguf.key("expert_weights_scale")) else 1.0,
         router_bias="blk.0.ffn_gate_inp.bias" in gguf.tensors,
+        choice_bias=any(f"blk.{layer}.exp_probs_b.bias" in gguf.tensors for layer in range(layer_count_of_gguf(gguf))),
         groups=groups,
         chosen_groups=chosen_groups,
     )
@@ -50,6 +49,15 @@ def experts_from_gguf(
         bias="blk.0.ffn_gate_exps.bias" in gguf.tensors,
         experts=experts,
     )
+
+
+def scoring_from_gguf(gguf: GgufModel, *known: Scoring) -> Scoring:
+    """How a file has its experts scored: one of those that the family has, the first if it does not say."""
+    said = gguf.integer("expert_gating_func", 0)
+    scoring = next((each for each in known if _GATING[each] == said), None) if said else known[0]
+    if scoring is None:
+        raise gguf.unsupported(f"experts scored by a function of number {said} (expert_gating_func)")
+    return scoring
 
 
 def with_shared(gguf: GgufModel, sparse: FeedForwardSpec, width: int) -> FeedForwardSpec:
@@ -65,3 +73,11 @@ def sparse_layers_of_gguf(gguf: GgufModel, sparse: FeedForwardSpec) -> list[Feed
         sparse if f"blk.{layer}.ffn_gate_inp.weight" in gguf.tensors else feed_forward_from_gguf(gguf)
         for layer in range(layer_count_of_gguf(gguf))
     ]
+
+
+def without_further(gguf: GgufModel, layers: list[LayerSpec]) -> list[LayerSpec]:
+    """The layers but for those that guess further tokens, which a file counts with the others and has behind them."""
+    further = gguf.integer("nextn_predict_layers", 0)
+    if not 0 <= further < len(layers):
+        raise gguf.metadata.wrong(gguf.key("nextn_predict_layers"), "fewer than the layers")
+    return layers[: len(layers) - further]

@@ -8,15 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from layerline.models.config_latent import NORM_EPSILON, latent_attention
-from layerline.models.feed_forward_spec import FeedForwardSpec, Scoring
-from layerline.models.gguf_experts import experts_from_gguf, sparse_layers_of_gguf, with_shared
+from layerline.models.feed_forward_spec import FeedForwardSpec
+from layerline.models.gguf_experts import (
+    experts_from_gguf,
+    scoring_from_gguf,
+    sparse_layers_of_gguf,
+    with_shared,
+    without_further,
+)
 from layerline.models.gguf_fields import GgufModel, check_gguf, feed_forward_from_gguf, layer_count_of_gguf
 from layerline.models.latent import LatentSpec
 from layerline.models.rope_factors import yarn_amplitude
 from layerline.models.spec import AttentionSpec, LayerSpec
-
-SCORINGS: dict[int, Scoring] = {1: "softmax", 2: "sigmoid"}
-UNTOLD = 0  # as in files of before there were others
 
 
 def latent_from_gguf(gguf: GgufModel) -> AttentionSpec:
@@ -48,30 +51,20 @@ def latent_from_gguf(gguf: GgufModel) -> AttentionSpec:
 
 
 def latent_layers_from_gguf(gguf: GgufModel, attention: AttentionSpec) -> list[LayerSpec]:
-    """The layers, each with experts if it has a router; a file may have some behind them that guess further tokens."""
-    further = gguf.integer("nextn_predict_layers", 0)
-    if not 0 <= further < layer_count_of_gguf(gguf):
-        raise gguf.metadata.wrong(gguf.key("nextn_predict_layers"), "fewer than the layers")
+    """The layers, each with experts if it has a router."""
     has_experts = gguf.integer("expert_count", 0) > 0
     dense = [feed_forward_from_gguf(gguf)] * layer_count_of_gguf(gguf)
     made = sparse_layers_of_gguf(gguf, _experts(gguf)) if has_experts else dense
-    layers = [LayerSpec(attention=attention, feed_forward=each) for each in made]
-    return layers[: len(layers) - further]
+    return without_further(gguf, [LayerSpec(attention=attention, feed_forward=each) for each in made])
 
 
 def _experts(gguf: GgufModel) -> FeedForwardSpec:
     """V2 chooses by softmax and says so only lately; by sigmoid a group is as good as its two best experts."""
-    function = gguf.integer("expert_gating_func", UNTOLD) or 1
-    if function not in SCORINGS:
-        raise gguf.unsupported(f"experts chosen by a function of number {function} (expert_gating_func)")
-    scoring = SCORINGS[function]
-    sparse = experts_from_gguf(
-        gguf, scoring=scoring, normalised=gguf.metadata.flag(gguf.key("expert_weights_norm"), False), in_groups=True
-    )
+    scoring = scoring_from_gguf(gguf, "softmax", "sigmoid")
+    normalised = gguf.metadata.flag(gguf.key("expert_weights_norm"), False)
+    sparse = experts_from_gguf(gguf, scoring=scoring, normalised=normalised, in_groups=True)
     shared = sparse.intermediate * gguf.integer("expert_shared_count", 0)
     sparse = with_shared(gguf, sparse, shared) if shared else sparse
     assert sparse.experts is not None, "it is of experts"
-    layers = range(layer_count_of_gguf(gguf))
-    biased = any(f"blk.{layer}.exp_probs_b.bias" in gguf.tensors for layer in layers)
     one = sparse.experts.groups > 1 and scoring == "softmax"
-    return replace(sparse, experts=replace(sparse.experts, choice_bias=biased, group_best=1 if one else 2))
+    return replace(sparse, experts=replace(sparse.experts, group_best=1 if one else 2))

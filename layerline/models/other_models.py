@@ -18,8 +18,9 @@ class _Kind(NamedTuple):
     what: str
     remedy: str
 
-    def refused(self, folder: Path) -> ModelUnsupportedError:
-        return ModelUnsupportedError(f"{folder.name} {self.what}.", remedy=self.remedy)
+    def refused(self, folder: Path, file: str = "") -> ModelUnsupportedError:
+        """`file` is by what it was told."""
+        return ModelUnsupportedError(f"{folder.name} {self.what.format(file=file)}.", remedy=self.remedy)
 
 
 _ADAPTER = _Kind(
@@ -43,7 +44,7 @@ _SHARDED = _Kind(
     "Merge them with the tool of the trainer that wrote them, as safetensors, and use what that saves.",
 )
 _PICKLED = _Kind(
-    "has its weights in pickles, which can run code when they are opened",
+    "has its weights in {file}, a kind of file that can run code when it is opened",
     "Fetch the model as safetensors, or save it anew: from_pretrained(...).save_pretrained(...).",
 )
 
@@ -72,11 +73,12 @@ _TYPES = {model_type: kind for kind, types in _BY_TYPE.items() for model_type in
 def refuse_other_folder(folder: Path) -> None:
     """ModelUnsupportedError for a folder without a model, if it is known what it holds instead."""
     try:
-        kind = next((kind for pattern, kind in _BY_FILES if next(folder.glob(pattern), None) is not None), None)
+        found = [(kind, min(folder.glob(pattern), default=None)) for pattern, kind in _BY_FILES]
     except OSError:
         return
-    if kind is not None:
-        raise kind.refused(folder)
+    for kind, path in found:
+        if path is not None:
+            raise kind.refused(folder, path.name)
 
 
 def refuse_other_models(config: ConfigFields, folder: Path) -> None:

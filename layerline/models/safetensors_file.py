@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from layerline.errors import LayerlineError, ModelCorruptError, ModelUnsupportedError
+from layerline.errors import ModelCorruptError
 from layerline.models.fields import Fields
 from layerline.models.json_file import read_json, strict_object
+from layerline.models.other_models import refuse_other_folder
 from layerline.models.quantised.compose import composed
 from layerline.models.quantised.config import Quantisation
 from layerline.models.stored import (
@@ -81,22 +82,13 @@ def _only_file(folder: Path) -> str:
     if "model.safetensors" in files:
         return "model.safetensors"
     if not files:
-        raise _without_safetensors(folder)
+        refuse_other_folder(folder)
+        message = f"{folder} has a config.json, but no *.safetensors files with weights."
+        raise ModelCorruptError(message, remedy=REMEDY)
     if len(files) != 1:
         reason = f"{len(files)} safetensors files and no {INDEX_NAME}"
         raise ModelCorruptError(f"{folder} has {reason}.", remedy=REMEDY)
     return files[0]
-
-
-def _without_safetensors(folder: Path) -> LayerlineError:
-    """By what lies there instead."""
-    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth"))
-    if pickled:
-        message = f"{folder} has its weights in {pickled[0]}, a kind of file that can run code when it is opened."
-        remedy = "Fetch the model as safetensors, or save it anew: from_pretrained(...).save_pretrained(...)."
-        return ModelUnsupportedError(f"{message} layerline reads safetensors only.", remedy=remedy)
-    message = f"{folder} has a config.json, but no *.safetensors files with weights."
-    return ModelCorruptError(message, remedy=REMEDY)
 
 
 def _read_header(folder: Path, file: str) -> list[StoredTensor]:

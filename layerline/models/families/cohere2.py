@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerline.models.config_fields import (
-    SLIDING,
     ConfigFields,
     attention_from_config,
     check_config,
-    every_nth_full,
     feed_forward_from_config,
     layer_count,
     layer_types,
@@ -27,6 +25,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     window_from_gguf,
 )
+from layerline.models.layer_kinds import every_nth_full, layers_of_kinds
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 
 NAME = "cohere2"
@@ -60,10 +59,8 @@ def from_config(config: ConfigFields) -> ModelSpec:
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf)
-    attention, kinds = (
-        attention_from_gguf(gguf, interleaved=True),
-        every_nth_full(layer_count_of_gguf(gguf), FULL_EVERY),
-    )
+    attention = attention_from_gguf(gguf, interleaved=True)
+    kinds = every_nth_full(layer_count_of_gguf(gguf), FULL_EVERY)
     return model_from_gguf(
         gguf,
         NAME,
@@ -77,11 +74,9 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
 def _layers(
     attention: AttentionSpec, feed_forward: FeedForwardSpec, kinds: Sequence[str], window_tokens: int
 ) -> list[LayerSpec]:
-    sliding, full = replace(attention, window_tokens=window_tokens), replace(attention, rope=None)
-    return [
-        LayerSpec(attention=sliding if kind == SLIDING else full, feed_forward=feed_forward, parallel=True)
-        for kind in kinds
-    ]
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward, parallel=True)
+    sliding = replace(layer, attention=replace(attention, window_tokens=window_tokens))
+    return layers_of_kinds(kinds, full=replace(layer, attention=replace(attention, rope=None)), sliding=sliding)
 
 
 FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)

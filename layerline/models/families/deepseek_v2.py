@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
+from layerline.models.config_experts import dense_first, grouped_experts_from_config
 from layerline.models.config_fields import (
     ConfigFields,
     feed_forward_from_config,
-    layer_count,
     model_from_config,
     unsupported,
 )
-from layerline.models.config_latent import latent_experts_from_config, latent_from_config
+from layerline.models.config_latent import latent_from_config
 from layerline.models.expert_rules import ExpertNames
 from layerline.models.family import Family
-from layerline.models.feed_forward_spec import ExpertsSpec
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_fields import GgufModel, model_from_gguf
 from layerline.models.gguf_latent import latent_from_gguf, latent_layers_from_gguf
 from layerline.models.latent_rules import with_latent
@@ -27,29 +27,22 @@ def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens = config.integer("max_position_embeddings", 2048)
     attention = latent_from_config(config, context_tokens, interleaved=True)
     dense = feed_forward_from_config(config)
-    first = config.integer("first_k_dense_replace", 0)
-    sparse = dense
-    if first < layer_count(config):
-        sparse = latent_experts_from_config(
-            config, dense, count=64, chosen=None, width=1407, shared=2, scale=1.0, scoring="softmax"
-        )
-        assert sparse.experts is not None, "it is of experts"
-        sparse = replace(sparse, experts=_in_groups(config, sparse.experts))
-    layers = [
-        LayerSpec(attention=attention, feed_forward=dense if layer < first else sparse)
-        for layer in range(layer_count(config))
-    ]
+    feed_forwards = dense_first(config, dense, lambda: _sparse(config, dense), missing=0)
+    layers = [LayerSpec(attention=attention, feed_forward=each) for each in feed_forwards]
     return model_from_config(config, NAME, layers, context_tokens)
 
 
-def _in_groups(config: ConfigFields, experts: ExpertsSpec) -> ExpertsSpec:
-    """A group is as good as its best expert."""
+def _sparse(config: ConfigFields, dense: FeedForwardSpec) -> FeedForwardSpec:
+    """A group of experts is as good as its best one."""
     method = config.text("topk_method", "greedy")
-    if method == "greedy":
-        return experts
-    if method != "group_limited_greedy":
+    if method not in ("greedy", "group_limited_greedy"):
         raise unsupported(config, f"topk_method {method!r}")
-    return replace(experts, groups=config.integer("n_group"), chosen_groups=config.integer("topk_group"), group_best=1)
+    groups = None if method == "greedy" else (config.integer("n_group"), config.integer("topk_group"))
+    sparse = grouped_experts_from_config(
+        config, dense, count=64, chosen=None, width=1407, scale=1.0, shared=2, scoring="softmax", groups=groups
+    )
+    assert sparse.experts is not None, "it is of experts"
+    return sparse if groups is None else replace(sparse, experts=replace(sparse.experts, group_best=1))
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:

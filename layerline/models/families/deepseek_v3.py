@@ -1,9 +1,8 @@
 """DeepSeek-V3 and R1, and Kimi K2: as V2, with experts chosen by sigmoids and a bias. In GGUF it is V2."""
 
-from dataclasses import replace
-
-from layerline.models.config_fields import ConfigFields, feed_forward_from_config, layer_count, model_from_config
-from layerline.models.config_latent import latent_experts_from_config, latent_from_config
+from layerline.models.config_experts import dense_first, grouped_experts_from_config
+from layerline.models.config_fields import ConfigFields, feed_forward_from_config, model_from_config
+from layerline.models.config_latent import latent_from_config
 from layerline.models.families import deepseek_v2
 from layerline.models.family import Family
 from layerline.models.feed_forward_spec import FeedForwardSpec
@@ -16,31 +15,13 @@ def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens = config.integer("max_position_embeddings", 4096)
     attention = latent_from_config(config, context_tokens, interleaved=config.flag("rope_interleave", True))
     dense = feed_forward_from_config(config)
-    first = config.integer("first_k_dense_replace", 3)
-    sparse = _sparse(config, dense) if first < layer_count(config) else dense
-    layers = [
-        LayerSpec(attention=attention, feed_forward=dense if layer < first else sparse)
-        for layer in range(layer_count(config))
-    ]
+    feed_forwards = dense_first(config, dense, lambda: _sparse(config, dense), missing=3)
+    layers = [LayerSpec(attention=attention, feed_forward=each) for each in feed_forwards]
     return model_from_config(config, NAME, layers, context_tokens)
 
 
 def _sparse(config: ConfigFields, dense: FeedForwardSpec) -> FeedForwardSpec:
-    sparse = latent_experts_from_config(
-        config,
-        dense,
-        count=256,
-        chosen=8,
-        width=2048,
-        shared=1,
-        scale=2.5,
-        scoring="sigmoid",
-        normalised=config.flag("norm_topk_prob", True),
-        choice_bias=True,
-    )
-    assert sparse.experts is not None, "it is of experts"
-    groups, chosen_groups = config.integer("n_group", 8), config.integer("topk_group", 4)
-    return replace(sparse, experts=replace(sparse.experts, groups=groups, chosen_groups=chosen_groups))
+    return grouped_experts_from_config(config, dense, count=256, chosen=8, width=2048, scale=2.5, groups=(8, 4))
 
 
 FAMILY = Family(

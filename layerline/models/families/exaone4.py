@@ -4,12 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerline.models.config_fields import (
-    FULL,
-    SLIDING,
     ConfigFields,
     attention_from_config,
     check_config,
-    every_nth_full,
     feed_forward_from_config,
     layer_count,
     layer_types,
@@ -28,6 +25,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     window_from_gguf,
 )
+from layerline.models.layer_kinds import FULL, SLIDING, every_nth_full, layers_of_kinds
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 
 NAME = "exaone4"
@@ -86,12 +84,11 @@ def _layers(
     plain_full: bool,
 ) -> list[LayerSpec]:
     """`plain_full`: the layers without a window are not rotated."""
-    normed = replace(attention, qk_norm="heads")
-    sliding, full = replace(normed, window_tokens=window_tokens), replace(normed, rope=None) if plain_full else normed
-    return [
-        LayerSpec(attention=sliding if kind == SLIDING else full, feed_forward=feed_forward, norms="after")
-        for kind in kinds
-    ]
+    attention = replace(attention, qk_norm="heads")
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward, norms="after")
+    full = replace(layer, attention=replace(attention, rope=None)) if plain_full else layer
+    sliding = replace(layer, attention=replace(attention, window_tokens=window_tokens))
+    return layers_of_kinds(kinds, full=full, sliding=sliding)
 
 
 FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)

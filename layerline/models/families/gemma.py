@@ -60,6 +60,14 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     return model_from_gguf(gguf, NAME, [layer] * layer_count_of_gguf(gguf), embedding_scale=embedding_scale)
 
 
+def score_scale_from_gguf(gguf: GgufModel, layers_of_27b: int) -> float:
+    """Of Gemma 2 and 3, whose files do not say it: only of the 27B it does not go by the size of a head."""
+    head_dim = attention_from_gguf(gguf).head_dim
+    if layer_count_of_gguf(gguf) == layers_of_27b:
+        head_dim = gguf.integer("embedding_length") // gguf.integer("attention.head_count")
+    return 1.0 / math.sqrt(head_dim)
+
+
 def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
     return with_norms_from_zero(decoder_tensors(layer))
 

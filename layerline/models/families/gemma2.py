@@ -5,8 +5,6 @@ import math
 from dataclasses import replace
 
 from layerline.models.config_fields import (
-    FULL,
-    SLIDING,
     ConfigFields,
     attention_from_config,
     check_config,
@@ -15,10 +13,9 @@ from layerline.models.config_fields import (
     layer_types,
     model_from_config,
     window_from_config,
-    windowed_layers,
 )
 from layerline.models.config_rope import rope_from_config
-from layerline.models.families.gemma import layer_tensors
+from layerline.models.families.gemma import layer_tensors, score_scale_from_gguf
 from layerline.models.family import Family
 from layerline.models.gguf_fields import (
     GgufModel,
@@ -29,6 +26,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     window_from_gguf,
 )
+from layerline.models.layer_kinds import FULL, SLIDING, windowed_layers
 from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import ENDS, with_norms_from_zero
 
@@ -64,13 +62,11 @@ def from_config(config: ConfigFields) -> ModelSpec:
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
-    """The file does not say by what scores are scaled; only of the 27B it is not the size of a head."""
     check_gguf(gguf)
-    layers, attention = layer_count_of_gguf(gguf), attention_from_gguf(gguf)
-    shared = gguf.integer("embedding_length") // attention.heads
+    layers = layer_count_of_gguf(gguf)
     attention = replace(
-        attention,
-        scale=(shared if layers == LAYERS_OF_27B else attention.head_dim) ** -0.5,
+        attention_from_gguf(gguf),
+        scale=score_scale_from_gguf(gguf, LAYERS_OF_27B),
         soft_cap=gguf.number("attn_logit_softcapping", 50.0),
     )
     layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_gguf(gguf, "gelu_tanh"), norms="around")

@@ -4,12 +4,9 @@ import math
 from dataclasses import replace
 
 from layerline.models.config_fields import (
-    FULL,
-    SLIDING,
     ConfigFields,
     attention_from_config,
     check_config,
-    every_nth_full,
     feed_forward_from_config,
     layer_count,
     layer_types,
@@ -17,7 +14,7 @@ from layerline.models.config_fields import (
     window_from_config,
 )
 from layerline.models.config_rope import has_layer_types, rope_from_config, rope_of_layer_type
-from layerline.models.families.gemma import layer_tensors
+from layerline.models.families.gemma import layer_tensors, score_scale_from_gguf
 from layerline.models.family import Family
 from layerline.models.gguf_fields import (
     GgufModel,
@@ -28,7 +25,8 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     window_from_gguf,
 )
-from layerline.models.spec import LARGEST_ROTARY, SMALLEST_ROTARY, AttentionSpec, LayerSpec, ModelSpec, RopeSpec
+from layerline.models.layer_kinds import FULL, SLIDING, every_nth_full, layers_of_kinds
+from layerline.models.spec import LARGEST_ROTARY, SMALLEST_ROTARY, LayerSpec, ModelSpec, RopeSpec
 from layerline.models.tensor_rules import ENDS, with_norms_from_zero
 
 NAME, ARCHITECTURE = "gemma3_text", "gemma3"
@@ -56,29 +54,23 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
     feed_forward = feed_forward_from_config(config, activation="hidden_activation", default="gelu_pytorch_tanh")
     window_tokens = window_from_config(config, context_tokens)
-    of_kind = {kind: _attention(config, attention, kind, context_tokens, window_tokens) for kind in (FULL, SLIDING)}
+    full, sliding = (
+        LayerSpec(
+            attention=replace(attention, rope=_rope(config, kind, context_tokens), window_tokens=window),
+            feed_forward=feed_forward,
+            norms="around",
+        )
+        for kind, window in ((FULL, 0), (SLIDING, window_tokens))
+    )
     default = every_nth_full(layers, config.integer("sliding_window_pattern", FULL_EVERY))
     return model_from_config(
         config,
         NAME,
-        [
-            LayerSpec(attention=of_kind[kind], feed_forward=feed_forward, norms="around")
-            for kind in layer_types(config, default)
-        ],
+        layers_of_kinds(layer_types(config, default), full=full, sliding=sliding),
         context_tokens,
         tied_output=True,
         embedding_scale=math.sqrt(config.integer("hidden_size")),
         logit_cap=config.nullable_number("final_logit_softcapping", None),
-    )
-
-
-def _attention(
-    config: ConfigFields, attention: AttentionSpec, kind: str, context_tokens: int, window_tokens: int
-) -> AttentionSpec:
-    return replace(
-        attention,
-        rope=_rope(config, kind, context_tokens),
-        window_tokens=window_tokens if kind == SLIDING else 0,
     )
 
 
@@ -93,22 +85,18 @@ def _rope(config: ConfigFields, kind: str, context_tokens: int) -> RopeSpec | No
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
-    """Neither which layers have a window is in the file, nor what scores are scaled by, which is a matter of size."""
+    """The file does not say which layers have a window."""
     check_gguf(gguf)
-    layers, attention = layer_count_of_gguf(gguf), attention_from_gguf(gguf)
-    shared = gguf.integer("embedding_length") // attention.heads
-    scale = (shared if layers == LAYERS_OF_27B else attention.head_dim) ** -0.5
-    full = replace(attention, qk_norm="heads", scale=scale)
-    theta = gguf.number("rope.freq_base_swa", THETA_IN_WINDOWS)
-    sliding = replace(full, rope=RopeSpec(theta=theta), window_tokens=window_from_gguf(gguf))
-    feed_forward = feed_forward_from_gguf(gguf, "gelu_tanh")
+    scale = score_scale_from_gguf(gguf, LAYERS_OF_27B)
+    attention = replace(attention_from_gguf(gguf), qk_norm="heads", scale=scale)
+    full = LayerSpec(attention=attention, feed_forward=feed_forward_from_gguf(gguf, "gelu_tanh"), norms="around")
+    rope = RopeSpec(theta=gguf.number("rope.freq_base_swa", THETA_IN_WINDOWS))
+    sliding = replace(full, attention=replace(attention, rope=rope, window_tokens=window_from_gguf(gguf)))
+    kinds = every_nth_full(layer_count_of_gguf(gguf), FULL_EVERY)
     return model_from_gguf(
         gguf,
         NAME,
-        [
-            LayerSpec(attention=sliding if kind == SLIDING else full, feed_forward=feed_forward, norms="around")
-            for kind in every_nth_full(layers, FULL_EVERY)
-        ],
+        layers_of_kinds(kinds, full=full, sliding=sliding),
         embedding_scale=math.sqrt(gguf.integer("embedding_length")),
     )
 

@@ -1,7 +1,6 @@
 """GLM-4.7-Flash: DeepSeek-V3 with other sizes, which says for each layer whether it has experts. In GGUF it is V2."""
 
-from dataclasses import replace
-
+from layerline.models.config_experts import grouped_experts_from_config
 from layerline.models.config_fields import (
     ConfigFields,
     feed_forward_from_config,
@@ -9,7 +8,7 @@ from layerline.models.config_fields import (
     model_from_config,
     unsupported,
 )
-from layerline.models.config_latent import latent_experts_from_config, latent_from_config
+from layerline.models.config_latent import latent_from_config
 from layerline.models.families import deepseek_v2
 from layerline.models.family import Family
 from layerline.models.spec import LayerSpec, ModelSpec
@@ -22,21 +21,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens = config.integer("max_position_embeddings", 202752)
     attention = latent_from_config(config, context_tokens, interleaved=config.flag("rope_interleave", True))
     dense = feed_forward_from_config(config)
-    sparse = latent_experts_from_config(
-        config,
-        dense,
-        count=64,
-        chosen=4,
-        width=1536,
-        shared=1,
-        scale=1.8,
-        scoring="sigmoid",
-        normalised=config.flag("norm_topk_prob", True),
-        choice_bias=True,
-    )
-    assert sparse.experts is not None, "it is of experts"
-    groups, chosen_groups = config.integer("n_group", 1), config.integer("topk_group", 1)
-    sparse = replace(sparse, experts=replace(sparse.experts, groups=groups, chosen_groups=chosen_groups))
+    sparse = grouped_experts_from_config(config, dense, count=64, chosen=4, width=1536, scale=1.8)
     feed_forwards = [dense if kind == DENSE else sparse for kind in _kinds(config)]
     layers = [LayerSpec(attention=attention, feed_forward=each) for each in feed_forwards]
     return model_from_config(config, NAME, layers, context_tokens, norm_epsilon=1e-5)

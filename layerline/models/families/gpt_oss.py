@@ -8,11 +8,9 @@ from dataclasses import replace
 
 from layerline.models.config_experts import experts_from_config
 from layerline.models.config_fields import (
-    SLIDING,
     ConfigFields,
     attention_from_config,
     check_config,
-    every_nth_full,
     feed_forward_from_config,
     layer_count,
     layer_types,
@@ -23,7 +21,7 @@ from layerline.models.config_fields import (
 from layerline.models.config_rope import rope_from_config
 from layerline.models.expert_rules import FOLDER_LAYER, GGUF_LAYER, router_tensors
 from layerline.models.family import Family
-from layerline.models.feed_forward_spec import CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT, FeedForwardSpec
+from layerline.models.feed_forward_spec import CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT
 from layerline.models.gguf_experts import experts_from_gguf
 from layerline.models.gguf_fields import (
     GgufModel,
@@ -33,8 +31,9 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     window_from_gguf,
 )
+from layerline.models.layer_kinds import every_nth_full, windowed_layers
 from layerline.models.quantised.transposed import TRANSPOSED
-from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import (
     FEED_FORWARD,
     HIDDEN,
@@ -68,11 +67,10 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
     experts = replace(experts_from_config(config, count=128, chosen=4, scoring="softmax_of_chosen"), router_bias=True)
     feed_forward = replace(feed_forward_from_config(config), activation="clamped_swiglu", bias=True, experts=experts)
-    window_tokens = window_from_config(config, context_tokens) if config.has("sliding_window") else 128
+    layer = LayerSpec(attention=replace(attention, output_bias=bias, sinks=True), feed_forward=feed_forward)
     kinds = layer_types(config, every_nth_full(layer_count(config), 2))
-    windows = [window_tokens if kind == SLIDING else 0 for kind in kinds]
-    attention = replace(attention, output_bias=bias, sinks=True)
-    return model_from_config(config, NAME, _layers(attention, feed_forward, windows), context_tokens, norm_epsilon=1e-5)
+    layers = windowed_layers(layer, kinds, window_from_config(config, context_tokens, missing=128))
+    return model_from_config(config, NAME, layers, context_tokens, norm_epsilon=1e-5)
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
@@ -87,16 +85,11 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
         rope=replace(attention.rope, whole_bounds=attention.rope.scaling != "yarn"),
     )
     feed_forward = experts_from_gguf(gguf, scoring="softmax_of_chosen", activation="clamped_swiglu")
-    kinds = every_nth_full(layer_count_of_gguf(gguf), 2)
-    windows = [window_from_gguf(gguf) if kind == SLIDING else 0 for kind in kinds]
-    return model_from_gguf(gguf, NAME, _layers(attention, feed_forward, windows))
-
-
-def _layers(attention: AttentionSpec, feed_forward: FeedForwardSpec, windows: list[int]) -> list[LayerSpec]:
-    return [
-        LayerSpec(attention=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
-        for window_tokens in windows
-    ]
+    layer, kinds = (
+        LayerSpec(attention=attention, feed_forward=feed_forward),
+        every_nth_full(layer_count_of_gguf(gguf), 2),
+    )
+    return model_from_gguf(gguf, NAME, windowed_layers(layer, kinds, window_from_gguf(gguf)))
 
 
 def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:

@@ -34,7 +34,7 @@ NAME = "llama"
 def from_config(config: ConfigFields) -> ModelSpec:
     check_config(config)
     context_tokens = config.integer("max_position_embeddings", 2048)
-    if config.has("sliding_window") and window_from_config(config, context_tokens):
+    if window_from_config(config, context_tokens, missing=0):
         raise unsupported(config, "a sliding window")
     attention = attention_from_config(
         config,

@@ -14,7 +14,6 @@ from layerline.models.config_fields import (
 from layerline.models.config_rope import rope_from_config
 from layerline.models.expert_rules import ExpertNames, with_experts
 from layerline.models.family import Family
-from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_experts import experts_from_gguf
 from layerline.models.gguf_fields import (
     GgufModel,
@@ -60,17 +59,11 @@ def from_config(config: ConfigFields) -> ModelSpec:
 def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf, experts=True)
     refuse_window(gguf)
-    sparse = experts_from_gguf(gguf, scoring="sigmoid", normalised=True)
     layer = LayerSpec(
         attention=replace(attention_from_gguf(gguf, may_be_partial=True), qk_norm="rows"),
-        feed_forward=_with_choice_bias(sparse),
+        feed_forward=experts_from_gguf(gguf, scoring="sigmoid", normalised=True),
     )
     return model_from_gguf(gguf, NAME, [layer] * layer_count_of_gguf(gguf))
-
-
-def _with_choice_bias(sparse: FeedForwardSpec) -> FeedForwardSpec:
-    assert sparse.experts is not None, "it is of experts"
-    return replace(sparse, experts=replace(sparse.experts, choice_bias=True))
 
 
 def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:

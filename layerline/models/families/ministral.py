@@ -1,8 +1,6 @@
 """Ministral: Mistral whose config says for each layer whether it has the window."""
 
 from layerline.models.config_fields import (
-    FULL,
-    SLIDING,
     ConfigFields,
     attention_from_config,
     check_config,
@@ -11,10 +9,10 @@ from layerline.models.config_fields import (
     layer_types,
     model_from_config,
     window_from_config,
-    windowed_layers,
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
+from layerline.models.layer_kinds import FULL, SLIDING, windowed_layers
 from layerline.models.spec import LayerSpec, ModelSpec
 
 NAME = "ministral"

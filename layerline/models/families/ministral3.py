@@ -50,11 +50,10 @@ def from_config(config: ConfigFields) -> ModelSpec:
         head_dim=128,
         rope=rope_from_config(config, context_tokens),
     )
-    windowed = config.has("sliding_window") and config.raw("sliding_window") is not None
     attention = replace(
         attention,
         query_growth=_growth(rope_section(config), context_tokens),
-        window_tokens=window_from_config(config, context_tokens) if windowed else 0,
+        window_tokens=window_from_config(config, context_tokens, missing=0),
     )
     layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_config(config))
     return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens, norm_epsilon=1e-5)

@@ -37,7 +37,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         kv_heads=8,
         rope=rope_from_config(config, context_tokens, theta=1e6),
     )
-    window_tokens = window_from_config(config, context_tokens) if config.has("sliding_window") else 0
+    window_tokens = window_from_config(config, context_tokens, missing=0)
     feed_forward = replace(
         feed_forward_from_config(config), experts=experts_from_config(config, count=8, chosen=2, normalised=True)
     )

@@ -21,6 +21,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     window_from_gguf,
 )
+from layerline.models.layer_kinds import every_nth_full, windowed_layers
 from layerline.models.spec import LayerSpec, ModelSpec
 
 NAME = "olmo2"
@@ -43,14 +44,10 @@ def from_config(config: ConfigFields) -> ModelSpec:
 def from_gguf(gguf: GgufModel) -> ModelSpec:
     """GGUF has OLMo 3 under the same name: then with a window in three of four layers."""
     check_gguf(gguf)
-    attention, feed_forward = replace(attention_from_gguf(gguf), qk_norm="rows"), feed_forward_from_gguf(gguf)
-    window_tokens = window_from_gguf(gguf)
-    windows = [window_tokens if (layer + 1) % FULL_EVERY else 0 for layer in range(layer_count_of_gguf(gguf))]
-    layers = [
-        LayerSpec(attention=replace(attention, window_tokens=window), feed_forward=feed_forward, norms="after")
-        for window in windows
-    ]
-    return model_from_gguf(gguf, NAME, layers)
+    attention, window_tokens = replace(attention_from_gguf(gguf), qk_norm="rows"), window_from_gguf(gguf)
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_gguf(gguf), norms="after")
+    kinds = every_nth_full(layer_count_of_gguf(gguf), FULL_EVERY)
+    return model_from_gguf(gguf, NAME, windowed_layers(layer, kinds, window_tokens))
 
 
 FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)

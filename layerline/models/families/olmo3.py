@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 from layerline.models.config_fields import (
-    SLIDING,
     ConfigFields,
     attention_from_config,
     check_config,
-    every_nth_full,
     feed_forward_from_config,
     layer_count,
     layer_types,
@@ -16,6 +14,7 @@ from layerline.models.config_fields import (
 )
 from layerline.models.config_rope import has_layer_types, rope_from_config, rope_of_layer_type
 from layerline.models.family import Family
+from layerline.models.layer_kinds import FULL, SLIDING, every_nth_full, layers_of_kinds
 from layerline.models.spec import LayerSpec, ModelSpec, RopeSpec
 
 NAME = "olmo3"
@@ -32,18 +31,15 @@ def from_config(config: ConfigFields) -> ModelSpec:
         qkv_bias=config.flag("attention_bias", False),
     )
     attention = replace(attention, output_bias=attention.qkv_bias, qk_norm="rows")
-    feed_forward, window_tokens = feed_forward_from_config(config), window_from_config(config, context_tokens)
-
-    def layer(kind: str) -> LayerSpec:
-        own = replace(
-            attention,
-            rope=_rope(config, kind, context_tokens),
-            window_tokens=window_tokens if kind == SLIDING else 0,
-        )
-        return LayerSpec(attention=own, feed_forward=feed_forward, norms="after")
-
+    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_config(config), norms="after")
+    window_tokens = window_from_config(config, context_tokens)
+    full, sliding = (
+        replace(layer, attention=replace(attention, rope=_rope(config, kind, context_tokens), window_tokens=window))
+        for kind, window in ((FULL, 0), (SLIDING, window_tokens))
+    )
     kinds = layer_types(config, every_nth_full(layer_count(config), FULL_EVERY))
-    return model_from_config(config, NAME, [layer(kind) for kind in kinds], context_tokens, norm_epsilon=1e-5)
+    layers = layers_of_kinds(kinds, full=full, sliding=sliding)
+    return model_from_config(config, NAME, layers, context_tokens, norm_epsilon=1e-5)
 
 
 def _rope(config: ConfigFields, kind: str, context_tokens: int) -> RopeSpec | None:

@@ -40,7 +40,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         head_dim=head_dim,
         rope=rope,
     )
-    window_tokens = window_from_config(config, context_tokens) if config.has("sliding_window") else 0
+    window_tokens = window_from_config(config, context_tokens, missing=0)
     feed_forward = feed_forward_from_config(config)
     layer = LayerSpec(attention=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
     layers = [layer] * layer_count(config)

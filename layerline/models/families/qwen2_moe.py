@@ -4,8 +4,6 @@ from dataclasses import replace
 
 from layerline.models.config_experts import experts_from_config, sparse_layers
 from layerline.models.config_fields import (
-    FULL,
-    SLIDING,
     ConfigFields,
     attention_from_config,
     check_config,
@@ -20,6 +18,7 @@ from layerline.models.expert_rules import with_experts
 from layerline.models.family import Family
 from layerline.models.gguf_experts import experts_from_gguf, sparse_layers_of_gguf, with_shared
 from layerline.models.gguf_fields import GgufModel, attention_from_gguf, check_gguf, model_from_gguf, refuse_window
+from layerline.models.layer_kinds import FULL, SLIDING
 from layerline.models.spec import LayerSpec, ModelSpec
 
 NAME = "qwen2_moe"

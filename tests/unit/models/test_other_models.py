@@ -19,7 +19,7 @@ from tests.fakes.model_files import TinyModel, write_folder
         ("model_index.json", "diffusion"),
         ("__0_0.distcp", "in pieces by rank"),
         ("optimizer.pt", "training run, beside"),
-        ("pytorch_model.bin", "pickles.*safetensors"),
+        ("pytorch_model.bin", "weights in pytorch_model.bin.*safetensors"),
     ],
 )
 def test_folders_without_a_model(tmp_path: Path, file: str, words: str) -> None:

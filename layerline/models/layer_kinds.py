@@ -1,0 +1,26 @@
+"""Models of two kinds of layers: full ones, in which a row sees all that is before it, and sliding ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from layerline.models.spec import LayerSpec
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def every_nth_full(layers: int, nth: int) -> list[str]:
+    """The kind of each layer: the last of every `nth` is a full one; with 0 all are."""
+    return [SLIDING if nth and (layer + 1) % nth else FULL for layer in range(layers)]
+
+
+def layers_of_kinds(kinds: Sequence[str], *, full: LayerSpec, sliding: LayerSpec) -> list[LayerSpec]:
+    """A layer for each kind."""
+    return [sliding if kind == SLIDING else full for kind in kinds]
+
+
+def windowed_layers(layer: LayerSpec, kinds: Sequence[str], window_tokens: int) -> list[LayerSpec]:
+    """The same layer for each kind, but for the window of sliding ones."""
+    sliding = replace(layer, attention=replace(layer.attention, window_tokens=window_tokens))
+    return layers_of_kinds(kinds, full=layer, sliding=sliding)
