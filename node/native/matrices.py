@@ -136,6 +136,7 @@ def _panels(
         pack(library, storage, stored, columns, block.first_row, memory)
         source.count(len(stored) * library.panel_bytes(storage, columns) // PANEL_ROWS)
     source.count(memory.nbytes - rows * library.panel_bytes(storage, columns) // PANEL_ROWS)
+    assert order_I is None or not storage.startswith("F8"), "the kernels take floats in the order of the inputs"
     return Panels(storage=storage, rows=rows, columns=columns, memory=memory, order_I=order_I)
 
 

@@ -17,8 +17,9 @@ from safetensors.torch import save_file as save_torch
 
 from layerline.models.held import WeightForm
 from layerline.models.sizes import ModelSizes
-from tests.fakes.family_models import FAMILIES, HIDDEN, FamilyModel, copied, write_family, write_family_gguf
+from tests.fakes.family_models import FAMILIES
 from tests.fakes.logits import assert_close
+from tests.fakes.made_models import HIDDEN, FamilyModel, copied, write_family, write_family_gguf
 from tests.fakes.quantised import FORMS
 from tests.fakes.ranked_stages import ranked_chain
 from tests.fakes.tiny_models import BY_KERNELS, Rows, StoredModel, logits_of, reference_logits

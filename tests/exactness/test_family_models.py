@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from layerline.frames import PageRun
 from layerline.models.known_families import known_families
 from tests.fakes.cases import cases
-from tests.fakes.family_models import FAMILIES, write_family, write_family_gguf
+from tests.fakes.family_models import FAMILIES
 from tests.fakes.logits import assert_close
+from tests.fakes.made_models import write_family, write_family_gguf
 from tests.fakes.ranked_stages import ranked_chain
 from tests.fakes.tiny_models import (
     BY_KERNELS,

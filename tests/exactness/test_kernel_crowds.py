@@ -15,7 +15,8 @@ import pytest
 from layerline.frames import Sampling
 from tests.bench.models import MODELS
 from tests.fakes.crowd import Crowd
-from tests.fakes.family_models import FAMILIES, write_family
+from tests.fakes.family_models import FAMILIES
+from tests.fakes.made_models import write_family
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import Rows, StageChain, StoredModel
 

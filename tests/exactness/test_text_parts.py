@@ -10,8 +10,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from layerline.models.text_part import NOTE
-from tests.fakes.family_models import FAMILIES, write_family
+from tests.fakes.family_models import FAMILIES
 from tests.fakes.logits import assert_close
+from tests.fakes.made_models import write_family
 from tests.fakes.model_files import write_json
 from tests.fakes.tiny_models import Rows, StoredModel, logits_of, reference_logits
 

@@ -19,8 +19,9 @@ from node.native.matrices import NativeMatrix
 from node.native.program import NativeLayer
 from node.native.weights import NativeWeights, Wanted, load_weights
 from tests.bench.models import MODELS
-from tests.fakes.family_models import FAMILIES, write_family, write_family_gguf
+from tests.fakes.family_models import FAMILIES
 from tests.fakes.kernel_matrices import GROUPED_STORAGES, SETS, unpacked
+from tests.fakes.made_models import write_family, write_family_gguf
 from tests.fakes.model_files import TinyModel
 from tests.fakes.quantised import FORMS, write_quantised
 from tests.fakes.tiny_models import StoredModel

@@ -11,7 +11,8 @@ from layerline.errors import ModelUnsupportedError
 from layerline.models.config_fields import ConfigFields
 from layerline.models.feed_forward_spec import ExpertsSpec
 from layerline.models.known_families import family_of_config
-from tests.fakes.family_models import FAMILIES, SIZES
+from tests.fakes.family_models import FAMILIES
+from tests.fakes.made_models import SIZES
 
 EXPERTS = ExpertsSpec(count=8, chosen=2, scoring="softmax")
 

@@ -12,7 +12,7 @@ from layerline.models.known_families import family_of_config
 from layerline.models.sentencepiece import LONGEST_MADE, merges_by_score
 from layerline.models.spec import ModelSpec, QueryGrowth
 from layerline.models.text_part import text_config
-from tests.fakes.family_models import SIZES
+from tests.fakes.made_models import SIZES
 
 
 def spec_of(model_type: str, config: Mapping[str, object]) -> ModelSpec:

@@ -18,7 +18,8 @@ from layerline.models.kv_sizes import position_bytes
 from layerline.models.spec import ModelSpec
 from node.model.attention.pools import layer_pool
 from node.native.kv_pages import KvPages
-from tests.fakes.family_models import FAMILIES, HEADS, copied, write_family, write_family_gguf
+from tests.fakes.family_models import FAMILIES
+from tests.fakes.made_models import HEADS, copied, write_family, write_family_gguf
 from tests.fakes.model_files import write_json
 
 DEEPSEEK_V3: dict[str, object] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from coordinator.planning.choices import plan_for
 from layerline.errors import PlanDoesNotFitError, PlanInvalidError
 from layerline.facts import LoadedStage, NodeFacts
 from layerline.layers_option import parse_layers
-from layerline.models.latent import LatentSpec
-from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
+from layerline.models.spec import ModelSpec
 from layerline.plan import Plan
 from layerline.plan_request import PlanRequest
 from tests.fakes.cards import model_card
@@ -244,23 +242,6 @@ def test_a_form_that_the_kernels_do_not_multiply_is_named() -> None:
     assert not [note for note in plan(with_kernels("a"), storage="INT4_32_F16").notes if "held in float32" in note]
     (note,) = [note for note in plan(with_kernels("a"), storage="INT4_48_BF16").notes if "held in float32" in note]
     assert note.startswith("Matrices stored as INT4 in groups of 48 are held in float32, as the kernels do not")
-
-
-def test_what_is_turned_round_for_latents_is_named() -> None:
-    """Only where it is quantised, and one with what makes values."""
-    latent = LatentSpec(query_rank=0, plain_dim=64, value_dim=64, norm_epsilon=1e-6)
-    attention = AttentionSpec(
-        heads=8, kv_heads=1, head_dim=320, value_dim=256, rope=RopeSpec(theta=1e4, rotated=64), latent=latent
-    )
-
-    def noted(attention: AttentionSpec, storage: str) -> list[str]:
-        spec = replace(SPEC, family="deepseek_v2", kinds=(replace(SPEC.kinds[0], attention=attention),))
-        return [note for note in plan(with_kernels("a"), storage=storage, spec=spec).notes if "latents" in note]
-
-    (note,) = noted(attention, "Q4_K")
-    assert note.startswith("What makes keys and values of latents is stored as Q4_K and held in float32, as that for")
-    assert noted(attention, "BF16") == []
-    assert noted(replace(attention, latent=replace(latent, apart=True)), "Q8_0") == []
 
 
 def test_a_form_of_few_bits_is_held_in_eight() -> None:
