@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from layerline.checks import require, require_name, require_one_of
 from layerline.option import options_of, read_options
@@ -16,6 +17,7 @@ from layerline.sampling import SamplingOptions
 
 MAX_POSITIONS = 1 << 24
 MAX_ROWS = 65536
+MAX_SLOTS = 1 << 20
 MAX_WAITED_US = 3_600_000_000
 MAX_TENSOR_BYTES = 6 << 20  # below the message limit of layerline.rpc.channels
 PLAN_KEY_BYTES = 16
@@ -35,6 +37,24 @@ class PageRun:
             self.first >= 0 and self.count > 0 and self.first + self.count <= MAX_PAGES,
             "page run out of range",
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateRun:
+    """So many neighbouring rows: the slot whose state they go on from, and the one that they leave theirs in.
+
+    Both are numbers in the pool of every recurrent layer, and may be the same. The first rows of a sequence go on from
+    none.
+    """
+
+    count: int
+    source: int | None
+    target: int
+
+    def __post_init__(self) -> None:
+        require(0 < self.count <= MAX_ROWS, "state run out of range")
+        require(self.source is None or 0 <= self.source < MAX_SLOTS, "slot out of range")
+        require(0 <= self.target < MAX_SLOTS, "slot out of range")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +103,9 @@ class Sampling(SamplingOptions):
 class Span:
     """Neighbouring rows of one sequence, and the pages of that sequence up to the last of them, in order.
 
-    Of a model whose every layer has a window the first pages are left out once no row reads them any more.
+    Of a model whose every layer has a window the first pages are left out once no row reads them any more. Of a model
+    with recurrent layers `states` says of all rows in turn which slots they use; each run goes on from where the one
+    before has left its state.
     """
 
     sequence: int
@@ -94,6 +116,7 @@ class Span:
     draws: int = 0  # after how many of the last rows a token is drawn, each by itself
     sampling: Sampling | None = None  # how; set if any is drawn
     next_ids: tuple[int, ...] = ()  # of known tokens, one after each of the last rows, that are to be scored
+    states: tuple[StateRun, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.start >= 0 and 0 < self.count <= MAX_ROWS, "span out of range")
@@ -107,6 +130,14 @@ class Span:
         require(self.draws <= 1 or alike, "a span with a penalty draws once")
         require(len(self.next_ids) <= self.count, "a span is scored after none, some or all of its rows")
         require(self.draws == 0 or not self.next_ids, "a span draws or is scored")
+        if self.states:
+            self._check_states()
+
+    def _check_states(self) -> None:
+        require(sum(run.count for run in self.states) == self.count, "state runs that are not of all rows")
+        require((self.states[0].source is None) == (self.start == 0), "only a sequence that begins has no state")
+        goes_on = all(run.source == before.target for before, run in pairwise(self.states))
+        require(goes_on, "a state run that does not go on from the one before")
 
     @property
     def end(self) -> int:

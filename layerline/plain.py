@@ -37,8 +37,9 @@ def _reader(hint: Any) -> Reader:
     if origin is tuple and arguments[1:] == (Ellipsis,):
         return _tuple_reader(_reader(arguments[0]))
     if origin in (typing.Union, types.UnionType):
-        (inner,) = (argument for argument in arguments if argument is not types.NoneType)
-        return _optional_reader(_reader(inner))
+        inner = [argument for argument in arguments if argument is not types.NoneType]
+        read = _reader(inner[0]) if len(inner) == 1 else _any_of(tuple(inner))
+        return _optional_reader(read) if len(inner) < len(arguments) else read
     if origin is Literal:
         return _literal_reader(arguments)
     if hint is float:
@@ -75,6 +76,22 @@ def _literal_reader(allowed: tuple[Any, ...]) -> Reader:
 
 def _optional_reader(inner: Reader) -> Reader:
     return lambda value, place: None if value is None else inner(value, place)
+
+
+def _any_of(nouns: tuple[type, ...]) -> Reader:
+    """Of several nouns the one that has all fields of the table; no other has the same required ones."""
+    fields = {noun: {field.name for field in dataclasses.fields(noun)} for noun in nouns}
+
+    def read(value: Any, place: str) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"{place} is not a table")
+        fitting = (noun for noun, names in fields.items() if value.keys() <= names)
+        noun = next(fitting, None)
+        if noun is None:
+            raise ValueError(f"{place} is none of {', '.join(noun.__name__ for noun in nouns)}")
+        return _noun_reader(noun)(value, place)
+
+    return read
 
 
 def _tuple_reader(inner: Reader) -> Reader:

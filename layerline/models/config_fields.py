@@ -14,7 +14,8 @@ from layerline.errors import ModelUnsupportedError
 from layerline.models.feed_forward_spec import Activation, FeedForwardSpec
 from layerline.models.fields import Fields
 from layerline.models.layer_kinds import FULL, SLIDING
-from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec, NormKind, RopeSpec
+from layerline.models.rope_spec import RopeSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec, NormKind
 from layerline.plan import MAX_LAYERS
 
 _ACTIVATIONS: dict[str, Activation] = {

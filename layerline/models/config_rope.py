@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from layerline.models.config_fields import ConfigFields, unsupported
 from layerline.models.rope_factors import rounded, yarn_amplitude
-from layerline.models.spec import LARGEST_ROTARY, SMALLEST_ROTARY, RopeSpec
+from layerline.models.rope_spec import LARGEST_ROTARY, SMALLEST_ROTARY, RopeSpec
 
 _ORIGINAL, _PARTIAL = "original_max_position_embeddings", "partial_rotary_factor"
 _PLAIN = ("default", "dynamic", "mrope")  # mrope: the three positions of a text token are the same

@@ -132,7 +132,7 @@ def model_from_gguf(
 
 def plain_model_from_gguf(gguf: GgufModel, family: str, attention: AttentionSpec) -> ModelSpec:
     """The model of which every layer has that attention, and a dense feed-forward."""
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_gguf(gguf))
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward_from_gguf(gguf))
     return model_from_gguf(gguf, family, [layer] * layer_count_of_gguf(gguf))
 
 

@@ -55,7 +55,7 @@ def latent_layers_from_gguf(gguf: GgufModel, attention: AttentionSpec) -> list[L
     has_experts = gguf.integer("expert_count", 0) > 0
     dense = [feed_forward_from_gguf(gguf)] * layer_count_of_gguf(gguf)
     made = sparse_layers_of_gguf(gguf, _experts(gguf)) if has_experts else dense
-    return without_further(gguf, [LayerSpec(attention=attention, feed_forward=each) for each in made])
+    return without_further(gguf, [LayerSpec(mixer=attention, feed_forward=each) for each in made])
 
 
 def _experts(gguf: GgufModel) -> FeedForwardSpec:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.fields import REMEDY, Fields
 from layerline.models.rope_factors import llama3_from_factors, rounded, yarn_amplitude
-from layerline.models.spec import LARGEST_ROTARY, SMALLEST_ROTARY, RopeSpec
+from layerline.models.rope_spec import LARGEST_ROTARY, SMALLEST_ROTARY, RopeSpec
 
 _KNOWN = ("none", "linear", "yarn", "longrope")
 

@@ -22,5 +22,5 @@ def layers_of_kinds(kinds: Sequence[str], *, full: LayerSpec, sliding: LayerSpec
 
 def windowed_layers(layer: LayerSpec, kinds: Sequence[str], window_tokens: int) -> list[LayerSpec]:
     """The same layer for each kind, but for the window of sliding ones."""
-    sliding = replace(layer, attention=replace(layer.attention, window_tokens=window_tokens))
+    sliding = replace(layer, mixer=replace(layer.attention, window_tokens=window_tokens))
     return layers_of_kinds(kinds, full=layer, sliding=sliding)

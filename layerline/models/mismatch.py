@@ -6,7 +6,8 @@ import dataclasses
 from itertools import zip_longest
 
 from layerline.models.card import ModelCard
-from layerline.models.spec import LayerSpec, ModelSpec
+from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, ShortConvSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from layerline.models.tensor_table import RowRange, TensorEntry
 
 
@@ -36,13 +37,20 @@ def _layer_difference(a: ModelSpec, b: ModelSpec) -> str:
 
 
 def _part_difference(a: LayerSpec, b: LayerSpec, what: str) -> str:
-    """The first difference in what a layer is described by, be it in its attention or in its feed-forward."""
+    """The first difference in what a layer is described by, be it in what mixes tokens or in its feed-forward."""
+    if type(a.mixer) is not type(b.mixer):
+        return f"{what}is {_kind_of(a)} and {_kind_of(b)}"
     ours, theirs = dataclasses.asdict(a), dataclasses.asdict(b)
-    for part in ("attention", "feed_forward"):
-        difference = _field_difference(ours.pop(part), theirs.pop(part), f"{what}{part} ")
+    for part, named in (("mixer", _kind_of(a)), ("feed_forward", "feed_forward")):
+        difference = _field_difference(ours.pop(part), theirs.pop(part), f"{what}{named} ")
         if difference:
             return difference
     return _field_difference(ours, theirs, what)
+
+
+def _kind_of(layer: LayerSpec) -> str:
+    names = {AttentionSpec: "attention", ShortConvSpec: "convolution", DeltaNetSpec: "delta net", Mamba2Spec: "Mamba 2"}
+    return names[type(layer.mixer)]
 
 
 def _tokenizer_difference(a: ModelCard, b: ModelCard) -> str:

@@ -41,7 +41,7 @@ class LayerPart:
             experts = replace(experts, shared_intermediate=len(self.shared))
         return replace(
             layer,
-            attention=replace(layer.attention, heads=len(self.heads), kv_heads=len(self.kv_heads)),
+            mixer=replace(layer.attention, heads=len(self.heads), kv_heads=len(self.kv_heads)),
             feed_forward=replace(feed_forward, intermediate=len(self.intermediate), experts=experts),
         )
 

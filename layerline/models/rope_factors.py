@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 
 from layerline.errors import ModelUnsupportedError
-from layerline.models.spec import RopeSpec
+from layerline.models.rope_spec import RopeSpec
 
 
 def rounded(number: float) -> float:

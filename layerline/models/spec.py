@@ -1,8 +1,8 @@
 """What a decoder is, as data: layer by layer, and the ends. Free of torch, containers and families.
 
 A model has few kinds of layers and says for each layer which kind it is; `ModelSpec.layer` is how everybody reads it. A
-layer's `attention` says what state it keeps: keys and values, in pages. A layer with another state, such as a recurrent
-one, would have another description in that place.
+layer mixes tokens by attention, whose state is keys and values in pages, or is recurrent, with a state of one size in
+a slot.
 """
 
 from __future__ import annotations
@@ -15,74 +15,13 @@ from typing import Literal, get_args
 from layerline.checks import require
 from layerline.models.feed_forward_spec import MOST_EXPERTS_IN_ALL, MOST_SIDE, FeedForwardSpec
 from layerline.models.latent import PANEL_ROWS, LatentSpec
+from layerline.models.recurrent import RecurrentSpec
+from layerline.models.rope_spec import RopeSpec
 from layerline.plan import MAX_LAYERS
-
-SMALLEST_ROTARY, LARGEST_ROTARY = 1e-6, 1e12  # of what rotary frequencies are computed with
 
 Norms = Literal["before", "after", "around"]
 NormKind = Literal["rms", "layer"]  # by the root of the mean square; by the deviation from the mean
 QkNorm = Literal["none", "heads", "rows"]
-Scaling = Literal["none", "linear", "llama3", "yarn", "longrope", "proportional"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RopeSpec:
-    """Rotary position embedding; `scaling` says how its frequencies differ from the plain ones.
-
-    "none", "linear" and "llama3"; "yarn"; "longrope", which divides each pair's frequency by a number of its own;
-    "proportional", in which pairs are made of the whole head and those behind the first `rotated` numbers stand still.
-    Fields that a scaling does not name have no effect on it.
-
-    Source: Su et al., RoFormer (2021); Peng et al., YaRN (2023); Ding et al., LongRoPE (2024); "llama3" as in the Llama
-    3.1 model code.
-    """
-
-    theta: float
-    rotated: int = 0  # so many of a head's numbers are turned, the first ones; 0: all
-    interleaved: bool = False  # in files the two of a pair are neighbours; else they lie half of what is rotated apart
-    scaling: Scaling = "none"
-    factor: float = 1.0  # "linear", "llama3", "yarn", "proportional"
-    amplitude: float = 1.0  # what is turned is multiplied by it; of any scaling
-    original_context_tokens: int = 8192  # "llama3", "yarn", "longrope"
-    low_frequency_factor: float = 1.0  # "llama3"
-    high_frequency_factor: float = 4.0
-    fast_turns: float = 32.0  # "yarn": pairs that turn so often in the original context keep their frequency
-    slow_turns: float = 1.0  # those that turn so often are slowed by `factor`
-    whole_bounds: bool = True  # the bounds between these are rounded to whole pairs
-    divisors: tuple[float, ...] = ()  # "longrope": of each pair
-    long_divisors: tuple[float, ...] = ()  # those where a context beyond the original one is served; empty: the same
-
-    def __post_init__(self) -> None:
-        factors = (self.theta, self.factor, self.amplitude, self.low_frequency_factor, self.high_frequency_factor)
-        all_factors = (*factors, self.fast_turns, self.slow_turns, *self.divisors, *self.long_divisors)
-        require(
-            all(SMALLEST_ROTARY <= factor <= LARGEST_ROTARY for factor in all_factors), "a rotary factor out of range"
-        )
-        require(self.low_frequency_factor < self.high_frequency_factor, "rotary frequency factors in the wrong order")
-        require(self.slow_turns < self.fast_turns, "rotary turns in the wrong order")
-        require(0 < self.original_context_tokens < MOST_SIDE, "original_context_tokens out of range")
-        require(0 <= self.rotated < MOST_SIDE and self.rotated % 2 == 0, "rotated is odd or out of range")
-        require(self.scaling in get_args(Scaling), "a rotary scaling that is not known")
-        require(self.scaling != "yarn" or self.theta > 1, "the rotary theta of yarn is not more than 1")
-        require(bool(self.divisors) == (self.scaling == "longrope"), "rotary divisors that do not go with the scaling")
-        require(len(self.long_divisors) in (0, len(self.divisors)), "rotary divisors of unlike number")
-
-    def turned_numbers(self, head_dim: int) -> int:
-        """How many of a head's numbers, from the first on, are in pairs."""
-        return head_dim if self.scaling == "proportional" else self.rotated or head_dim
-
-    def fits(self, head_dim: int) -> bool:
-        """Whether a head has the numbers that are to be turned, in pairs, and so many divisors."""
-        pairs = self.turned_numbers(head_dim) // 2
-        return head_dim % 2 == 0 and self.rotated <= head_dim and len(self.divisors) in (0, pairs)
-
-    def is_long(self, context_tokens: int) -> bool:
-        """Whether it is another one in a context of so many tokens than in the original one."""
-        return bool(self.long_divisors) and context_tokens > self.original_context_tokens
-
-    def lengthened(self) -> RopeSpec:
-        """The one in a context beyond the original one."""
-        return replace(self, divisors=self.long_divisors, long_divisors=()) if self.long_divisors else self
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,12 +115,12 @@ class AttentionSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerSpec:
-    """One decoder layer: attention and feed-forward, each with a norm before it, after it, or both.
+    """One decoder layer: what mixes tokens and the feed-forward, each with a norm before it, after it, or both.
 
     If `parallel`, both read the residual as the layer got it, through one norm.
     """
 
-    attention: AttentionSpec
+    mixer: AttentionSpec | RecurrentSpec
     feed_forward: FeedForwardSpec
     norms: Norms = "before"
     parallel: bool = False
@@ -191,6 +130,17 @@ class LayerSpec:
         require(self.norms in get_args(Norms), "an order of norms that is not known")
         require(not self.parallel or self.norms == "before", "parallel attention and feed-forward have one norm before")
         require(0 < self.branch_scale < math.inf, "branch_scale is out of range")
+
+    @property
+    def attention(self) -> AttentionSpec:
+        """The mixer of a layer that is not recurrent."""
+        assert isinstance(self.mixer, AttentionSpec), "a recurrent layer has no attention"
+        return self.mixer
+
+    @property
+    def recurrent(self) -> RecurrentSpec | None:
+        """The mixer of a recurrent layer; None: it has attention."""
+        return None if isinstance(self.mixer, AttentionSpec) else self.mixer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,8 +165,8 @@ class ModelSpec:
         require(set(self.layer_kinds) == set(range(len(self.kinds))), "layer_kinds do not go with kinds")
         require(all(0 < size < MOST_SIDE for size in (self.hidden, self.vocabulary)), "a size is out of range")
         require(0 < self.context_tokens < MOST_SIDE, "context_tokens out of range")
-        windows = [kind.attention.window_tokens for kind in self.kinds]
-        require(max(windows) < self.context_tokens, "window_tokens out of range")
+        require(bool(self._attentions), "a model in which no layer has attention")
+        require(max(self._windows) < self.context_tokens, "window_tokens out of range")
         experts = sum(self.kinds[kind].feed_forward.expert_count for kind in self.layer_kinds)
         require(experts <= MOST_EXPERTS_IN_ALL, "too many experts in all layers")
         require(self.norm in get_args(NormKind), "a kind of norm that is not known")
@@ -281,18 +231,30 @@ class ModelSpec:
         """The model as it is served with a context beyond the original one of its rotations."""
 
         def kind_of(kind: LayerSpec) -> LayerSpec:
-            rope = kind.attention.rope
-            return replace(kind, attention=replace(kind.attention, rope=rope.lengthened())) if rope else kind
+            if kind.recurrent is not None or kind.attention.rope is None:
+                return kind
+            return replace(kind, mixer=replace(kind.attention, rope=kind.attention.rope.lengthened()))
 
         return replace(self, kinds=tuple(map(kind_of, self.kinds)))
 
     @property
-    def _ropes(self) -> list[RopeSpec]:
-        ropes = [kind.attention.rope for kind in self.kinds]
-        return [rope for rope in ropes if rope is not None]
+    def reach_tokens(self) -> int:
+        """The widest window if all attention has one, so that what lies before it is never read; 0 otherwise."""
+        return max(self._windows) if all(self._windows) else 0
 
     @property
-    def reach_tokens(self) -> int:
-        """The widest window if every layer has one, so that what lies before it is never read; 0 otherwise."""
-        windows = [kind.attention.window_tokens for kind in self.kinds]
-        return max(windows) if all(windows) else 0
+    def is_recurrent(self) -> bool:
+        """Whether any layer is, so that a sequence has a slot beside its pages."""
+        return any(kind.recurrent is not None for kind in self.kinds)
+
+    @property
+    def _attentions(self) -> list[AttentionSpec]:
+        return [kind.attention for kind in self.kinds if kind.recurrent is None]
+
+    @property
+    def _windows(self) -> list[int]:
+        return [attention.window_tokens for attention in self._attentions]
+
+    @property
+    def _ropes(self) -> list[RopeSpec]:
+        return [attention.rope for attention in self._attentions if attention.rope is not None]

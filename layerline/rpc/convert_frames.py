@@ -17,6 +17,7 @@ from layerline.frames import (
     Sampling,
     Span,
     StageTiming,
+    StateRun,
     StepResult,
     TensorBytes,
     TokenScores,
@@ -148,6 +149,7 @@ def _span_to_message(span: Span) -> ring_pb2.Span:
         draws=span.draws,
         sampling=_sampling_to_message(span.sampling) if span.sampling else None,
         next_ids=span.next_ids,
+        states=[ring_pb2.StateRun(count=run.count, source=run.source, target=run.target) for run in span.states],
     )
 
 
@@ -161,7 +163,13 @@ def _span_from_message(message: ring_pb2.Span) -> Span:
         draws=message.draws,
         sampling=_sampling_from_message(message.sampling) if message.HasField("sampling") else None,
         next_ids=tuple(message.next_ids),
+        states=tuple(_state_run_from_message(run) for run in message.states),
     )
+
+
+def _state_run_from_message(message: ring_pb2.StateRun) -> StateRun:
+    source = message.source if message.HasField("source") else None
+    return StateRun(count=message.count, source=source, target=message.target)
 
 
 def _sampling_to_message(sampling: Sampling) -> ring_pb2.Sampling:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from layerline.models.spec import RopeSpec
+from layerline.models.rope_spec import RopeSpec
 from node.slices.rope_frequencies import frequencies
 
 

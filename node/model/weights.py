@@ -22,7 +22,8 @@ from layerline.models.card import ModelCard
 from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.spec import AttentionSpec, ModelSpec, RopeSpec
+from layerline.models.rope_spec import RopeSpec
+from layerline.models.spec import AttentionSpec, ModelSpec
 from node.model.attention.backend import LayerAttention
 from node.model.decoder import Branch, Decoder, Layer, Output
 from node.model.embedding import Embedding

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.spec import RopeSpec
+from layerline.models.rope_spec import RopeSpec
 
 
 def frequencies(spec: RopeSpec, head_dim: int) -> NDArray[np.float32]:

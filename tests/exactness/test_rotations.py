@@ -173,5 +173,5 @@ def with_rope(model: StoredModel, **changes: Any) -> StoredModel:
     (kind,) = spec.kinds
     assert kind.attention.rope is not None
     attention = replace(kind.attention, rope=replace(kind.attention.rope, **changes))
-    other = replace(spec, kinds=(replace(kind, attention=attention),))
+    other = replace(spec, kinds=(replace(kind, mixer=attention),))
     return replace(model, card=replace(model.card, spec=other))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from layerline.models.feed_forward_spec import FeedForwardSpec
-from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec, RopeSpec
+from layerline.models.recurrent import RecurrentSpec
+from layerline.models.rope_spec import RopeSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 
 
 def decoder_spec(
@@ -31,7 +33,7 @@ def decoder_spec(
         rope=RopeSpec(theta=theta),
         qkv_bias=qkv_bias,
     )
-    layer = LayerSpec(attention=attention, feed_forward=FeedForwardSpec(intermediate=intermediate))
+    layer = LayerSpec(mixer=attention, feed_forward=FeedForwardSpec(intermediate=intermediate))
     return ModelSpec.of(
         [layer] * layers,
         family="llama",
@@ -56,13 +58,22 @@ def of_layers(spec: ModelSpec, layers: list[LayerSpec]) -> ModelSpec:
     )
 
 
+def hybrid(spec: ModelSpec, recurrent: RecurrentSpec, every: int = 2) -> ModelSpec:
+    """The same model in which only the last of every so many layers has attention, and the others are recurrent."""
+    layers = [spec.layer(index) for index in range(spec.layers)]
+    return of_layers(
+        spec,
+        [layer if (n + 1) % every == 0 else replace(layer, mixer=recurrent) for n, layer in enumerate(layers)],
+    )
+
+
 def windowed(spec: ModelSpec, window_tokens: int, first_layer: int = 0) -> ModelSpec:
     """The same model with a window in `first_layer` and all after it."""
     layers = [spec.layer(index) for index in range(spec.layers)]
     return of_layers(
         spec,
         [
-            replace(layer, attention=replace(layer.attention, window_tokens=window_tokens if n >= first_layer else 0))
+            replace(layer, mixer=replace(layer.attention, window_tokens=window_tokens if n >= first_layer else 0))
             for n, layer in enumerate(layers)
         ],
     )

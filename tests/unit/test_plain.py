@@ -67,3 +67,32 @@ def test_what_is_wrong_is_named_with_its_place(changes: dict[Any, Any], reason: 
 def test_what_is_no_table_is_no_noun(value: object) -> None:
     with pytest.raises(ValueError, match="Outer is not a table"):
         noun_of(Outer, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Other:
+    width: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Either:
+    part: Inner | Other
+
+
+@pytest.mark.parametrize(("plain", "made"), [({"count": 1}, Inner(count=1)), ({"width": 2}, Other(width=2))])
+def test_of_several_nouns_a_table_is_the_one_that_has_its_fields(plain: dict[str, Any], made: Inner | Other) -> None:
+    assert noun_of(Either, {"part": plain}).part == made
+
+
+@pytest.mark.parametrize(
+    ("plain", "reason"),
+    [
+        (None, "part is not a table"),
+        ({"count": 1, "width": 2}, "part is none of Inner, Other"),
+        ({"width": True}, "part.width is not a whole number"),
+        ({}, "part has no count"),
+    ],
+)
+def test_what_is_none_of_several_nouns_is_refused(plain: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        noun_of(Either, {"part": plain})

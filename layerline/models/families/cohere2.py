@@ -74,9 +74,9 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
 def _layers(
     attention: AttentionSpec, feed_forward: FeedForwardSpec, kinds: Sequence[str], window_tokens: int
 ) -> list[LayerSpec]:
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward, parallel=True)
-    sliding = replace(layer, attention=replace(attention, window_tokens=window_tokens))
-    return layers_of_kinds(kinds, full=replace(layer, attention=replace(attention, rope=None)), sliding=sliding)
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward, parallel=True)
+    sliding = replace(layer, mixer=replace(attention, window_tokens=window_tokens))
+    return layers_of_kinds(kinds, full=replace(layer, mixer=replace(attention, rope=None)), sliding=sliding)
 
 
 FAMILY = Family(model_type=NAME, from_config=from_config, architecture=NAME, from_gguf=from_gguf)

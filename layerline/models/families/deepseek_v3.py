@@ -16,7 +16,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     attention = latent_from_config(config, context_tokens, interleaved=config.flag("rope_interleave", True))
     dense = feed_forward_from_config(config)
     feed_forwards = dense_first(config, dense, lambda: _sparse(config, dense), missing=3)
-    layers = [LayerSpec(attention=attention, feed_forward=each) for each in feed_forwards]
+    layers = [LayerSpec(mixer=attention, feed_forward=each) for each in feed_forwards]
     return model_from_config(config, NAME, layers, context_tokens)
 
 

@@ -85,9 +85,9 @@ def _layers(
 ) -> list[LayerSpec]:
     """`plain_full`: the layers without a window are not rotated."""
     attention = replace(attention, qk_norm="heads")
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward, norms="after")
-    full = replace(layer, attention=replace(attention, rope=None)) if plain_full else layer
-    sliding = replace(layer, attention=replace(attention, window_tokens=window_tokens))
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward, norms="after")
+    full = replace(layer, mixer=replace(attention, rope=None)) if plain_full else layer
+    sliding = replace(layer, mixer=replace(attention, window_tokens=window_tokens))
     return layers_of_kinds(kinds, full=full, sliding=sliding)
 
 

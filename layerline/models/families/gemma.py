@@ -41,7 +41,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     feed_forward = feed_forward_from_config(
         config, activation="hidden_activation" if is_legacy else "hidden_act", default="gelu_pytorch_tanh"
     )
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward)
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward)
     return model_from_config(
         config,
         NAME,
@@ -55,7 +55,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
 def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf)
     refuse_window(gguf)
-    layer = LayerSpec(attention=attention_from_gguf(gguf), feed_forward=feed_forward_from_gguf(gguf, "gelu_tanh"))
+    layer = LayerSpec(mixer=attention_from_gguf(gguf), feed_forward=feed_forward_from_gguf(gguf, "gelu_tanh"))
     embedding_scale = math.sqrt(gguf.integer("embedding_length"))
     return model_from_gguf(gguf, NAME, [layer] * layer_count_of_gguf(gguf), embedding_scale=embedding_scale)
 

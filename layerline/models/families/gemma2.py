@@ -49,7 +49,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         soft_cap=config.nullable_number("attn_logit_softcapping", 50.0),
     )
     feed_forward = feed_forward_from_config(config, activation="hidden_activation", default="gelu_pytorch_tanh")
-    layer, kinds = LayerSpec(attention=attention, feed_forward=feed_forward, norms="around"), _alternating(layers)
+    layer, kinds = LayerSpec(mixer=attention, feed_forward=feed_forward, norms="around"), _alternating(layers)
     return model_from_config(
         config,
         NAME,
@@ -69,7 +69,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
         scale=score_scale_from_gguf(gguf, LAYERS_OF_27B),
         soft_cap=gguf.number("attn_logit_softcapping", 50.0),
     )
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_gguf(gguf, "gelu_tanh"), norms="around")
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward_from_gguf(gguf, "gelu_tanh"), norms="around")
     return model_from_gguf(
         gguf,
         NAME,

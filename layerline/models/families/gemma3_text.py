@@ -26,7 +26,8 @@ from layerline.models.gguf_fields import (
     window_from_gguf,
 )
 from layerline.models.layer_kinds import FULL, SLIDING, every_nth_full, layers_of_kinds
-from layerline.models.spec import LARGEST_ROTARY, SMALLEST_ROTARY, LayerSpec, ModelSpec, RopeSpec
+from layerline.models.rope_spec import LARGEST_ROTARY, SMALLEST_ROTARY, RopeSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import ENDS, with_norms_from_zero
 
 NAME, ARCHITECTURE = "gemma3_text", "gemma3"
@@ -56,7 +57,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     window_tokens = window_from_config(config, context_tokens)
     full, sliding = (
         LayerSpec(
-            attention=replace(attention, rope=_rope(config, kind, context_tokens), window_tokens=window),
+            mixer=replace(attention, rope=_rope(config, kind, context_tokens), window_tokens=window),
             feed_forward=feed_forward,
             norms="around",
         )
@@ -89,9 +90,9 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf)
     scale = score_scale_from_gguf(gguf, LAYERS_OF_27B)
     attention = replace(attention_from_gguf(gguf), qk_norm="heads", scale=scale)
-    full = LayerSpec(attention=attention, feed_forward=feed_forward_from_gguf(gguf, "gelu_tanh"), norms="around")
+    full = LayerSpec(mixer=attention, feed_forward=feed_forward_from_gguf(gguf, "gelu_tanh"), norms="around")
     rope = RopeSpec(theta=gguf.number("rope.freq_base_swa", THETA_IN_WINDOWS))
-    sliding = replace(full, attention=replace(attention, rope=rope, window_tokens=window_from_gguf(gguf)))
+    sliding = replace(full, mixer=replace(attention, rope=rope, window_tokens=window_from_gguf(gguf)))
     kinds = every_nth_full(layer_count_of_gguf(gguf), FULL_EVERY)
     return model_from_gguf(
         gguf,

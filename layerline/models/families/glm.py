@@ -23,7 +23,7 @@ EPSILON = 1.5625e-07
 
 def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens = config.integer("max_position_embeddings", 1 << 17)
-    layer = LayerSpec(attention=glm_attention(config, context_tokens), feed_forward=feed_forward_from_config(config))
+    layer = LayerSpec(mixer=glm_attention(config, context_tokens), feed_forward=feed_forward_from_config(config))
     return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens, norm_epsilon=EPSILON)
 
 

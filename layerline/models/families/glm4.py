@@ -26,7 +26,7 @@ NORMS = {
 def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens = config.integer("max_position_embeddings", 1 << 17)
     layer = LayerSpec(
-        attention=glm.glm_attention(config, context_tokens),
+        mixer=glm.glm_attention(config, context_tokens),
         feed_forward=feed_forward_from_config(config),
         norms="around",
     )
@@ -38,7 +38,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     refuse_window(gguf)
     has_bias = "blk.0.attn_q.bias" in gguf.tensors
     attention = attention_from_gguf(gguf, qkv_bias=has_bias, may_be_partial=True, interleaved=True)
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_gguf(gguf), norms="around")
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward_from_gguf(gguf), norms="around")
     return model_from_gguf(gguf, NAME, [layer] * layer_count_of_gguf(gguf))
 
 

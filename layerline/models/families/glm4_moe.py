@@ -46,7 +46,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     attention = replace(attention, qk_norm="heads" if config.flag("use_qk_norm", False) else "none")
     dense = feed_forward_from_config(config)
     feed_forwards = dense_first(config, dense, lambda: _sparse(config, dense), missing=1)
-    layers = [LayerSpec(attention=attention, feed_forward=each) for each in feed_forwards]
+    layers = [LayerSpec(mixer=attention, feed_forward=each) for each in feed_forwards]
     return model_from_config(config, NAME, layers, context_tokens, norm_epsilon=1e-5)
 
 
@@ -63,7 +63,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     normalised = gguf.metadata.flag(gguf.key("expert_weights_norm"), True)
     sparse = experts_from_gguf(gguf, scoring="sigmoid", normalised=normalised)
     sparse = with_shared(gguf, sparse, sparse.intermediate * gguf.integer("expert_shared_count", 1))
-    layers = [LayerSpec(attention=attention, feed_forward=each) for each in sparse_layers_of_gguf(gguf, sparse)]
+    layers = [LayerSpec(mixer=attention, feed_forward=each) for each in sparse_layers_of_gguf(gguf, sparse)]
     return model_from_gguf(gguf, NAME, without_further(gguf, layers))
 
 

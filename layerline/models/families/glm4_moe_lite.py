@@ -23,7 +23,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     dense = feed_forward_from_config(config)
     sparse = grouped_experts_from_config(config, dense, count=64, chosen=4, width=1536, scale=1.8)
     feed_forwards = [dense if kind == DENSE else sparse for kind in _kinds(config)]
-    layers = [LayerSpec(attention=attention, feed_forward=each) for each in feed_forwards]
+    layers = [LayerSpec(mixer=attention, feed_forward=each) for each in feed_forwards]
     return model_from_config(config, NAME, layers, context_tokens, norm_epsilon=1e-5)
 
 

@@ -67,7 +67,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
     experts = replace(experts_from_config(config, count=128, chosen=4, scoring="softmax_of_chosen"), router_bias=True)
     feed_forward = replace(feed_forward_from_config(config), activation="clamped_swiglu", bias=True, experts=experts)
-    layer = LayerSpec(attention=replace(attention, output_bias=bias, sinks=True), feed_forward=feed_forward)
+    layer = LayerSpec(mixer=replace(attention, output_bias=bias, sinks=True), feed_forward=feed_forward)
     kinds = layer_types(config, every_nth_full(layer_count(config), 2))
     layers = windowed_layers(layer, kinds, window_from_config(config, context_tokens, missing=128))
     return model_from_config(config, NAME, layers, context_tokens, norm_epsilon=1e-5)
@@ -86,7 +86,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     )
     feed_forward = experts_from_gguf(gguf, scoring="softmax_of_chosen", activation="clamped_swiglu")
     layer, kinds = (
-        LayerSpec(attention=attention, feed_forward=feed_forward),
+        LayerSpec(mixer=attention, feed_forward=feed_forward),
         every_nth_full(layer_count_of_gguf(gguf), 2),
     )
     return model_from_gguf(gguf, NAME, windowed_layers(layer, kinds, window_from_gguf(gguf)))

@@ -37,7 +37,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
     attention = replace(attention, output_bias=attention.qkv_bias, scale=config.positive("attention_multiplier", 1.0))
     layer = LayerSpec(
-        attention=attention,
+        mixer=attention,
         feed_forward=feed_forward_from_config(config, bias=config.flag("mlp_bias", False)),
         branch_scale=config.positive("residual_multiplier", 1.0),
     )
@@ -56,7 +56,7 @@ def from_gguf(gguf: GgufModel, *, experts: bool = False) -> ModelSpec:
     refuse_window(gguf)
     attention = attention_from_gguf(gguf)
     layer = LayerSpec(
-        attention=replace(attention, scale=gguf.number("attention.scale", attention.score_scale)),
+        mixer=replace(attention, scale=gguf.number("attention.scale", attention.score_scale)),
         feed_forward=feed_forward_from_gguf(gguf),
         branch_scale=gguf.number("residual_scale", 1.0),
     )

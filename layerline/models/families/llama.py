@@ -42,7 +42,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         qkv_bias=config.flag("attention_bias", False),
     )
     layer = LayerSpec(
-        attention=replace(attention, output_bias=attention.qkv_bias),
+        mixer=replace(attention, output_bias=attention.qkv_bias),
         feed_forward=feed_forward_from_config(config, bias=config.flag("mlp_bias", False)),
     )
     return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens)
@@ -55,7 +55,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     attention = replace(attention, output_bias=output_bias, window_tokens=window_from_gguf(gguf))
     if not gguf.integer("expert_count", 0):
         return plain_model_from_gguf(gguf, NAME, attention)
-    layer = LayerSpec(attention=attention, feed_forward=experts_from_gguf(gguf, normalised=True))
+    layer = LayerSpec(mixer=attention, feed_forward=experts_from_gguf(gguf, normalised=True))
     return model_from_gguf(gguf, NAME, [layer] * layer_count_of_gguf(gguf))
 
 

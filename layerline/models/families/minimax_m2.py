@@ -52,7 +52,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     attention = attention_from_config(config, kv_heads=8, head_dim=head_dim, rope=rope)
     experts = experts_from_config(config, count=256, chosen=8, scoring="sigmoid", normalised=True)
     feed_forward = replace(feed_forward_from_config(config), experts=replace(experts, choice_bias=True))
-    layer = LayerSpec(attention=replace(attention, qk_norm="rows"), feed_forward=feed_forward)
+    layer = LayerSpec(mixer=replace(attention, qk_norm="rows"), feed_forward=feed_forward)
     return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens)
 
 
@@ -60,7 +60,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf, experts=True)
     refuse_window(gguf)
     layer = LayerSpec(
-        attention=replace(attention_from_gguf(gguf, may_be_partial=True), qk_norm="rows"),
+        mixer=replace(attention_from_gguf(gguf, may_be_partial=True), qk_norm="rows"),
         feed_forward=experts_from_gguf(gguf, scoring="sigmoid", normalised=True),
     )
     return model_from_gguf(gguf, NAME, [layer] * layer_count_of_gguf(gguf))

@@ -28,7 +28,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
     window_tokens = window_from_config(config, context_tokens)
     default = [SLIDING if window_tokens else FULL] * layer_count(config)
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_config(config))
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward_from_config(config))
     layers = windowed_layers(layer, layer_types(config, default), window_tokens)
     return model_from_config(config, NAME, layers, context_tokens)
 

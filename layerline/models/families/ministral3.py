@@ -55,7 +55,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         query_growth=_growth(rope_section(config), context_tokens),
         window_tokens=window_from_config(config, context_tokens, missing=0),
     )
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_config(config))
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward_from_config(config))
     return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens, norm_epsilon=1e-5)
 
 

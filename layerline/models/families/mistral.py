@@ -30,7 +30,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         rope=rope_from_config(config, context_tokens),
     )
     windowed = replace(attention, window_tokens=window_from_config(config, context_tokens))
-    layer = LayerSpec(attention=windowed, feed_forward=feed_forward_from_config(config))
+    layer = LayerSpec(mixer=windowed, feed_forward=feed_forward_from_config(config))
     return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens)
 
 

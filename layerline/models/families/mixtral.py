@@ -41,7 +41,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     feed_forward = replace(
         feed_forward_from_config(config), experts=experts_from_config(config, count=8, chosen=2, normalised=True)
     )
-    layer = LayerSpec(attention=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
+    layer = LayerSpec(mixer=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
     return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens, norm_epsilon=1e-5)
 
 

@@ -37,7 +37,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         qkv_bias=config.flag("attention_bias", False),
     )
     attention = replace(attention, output_bias=attention.qkv_bias, qk_norm="rows")
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_config(config), norms="after")
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward_from_config(config), norms="after")
     return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens, norm_epsilon=1e-5)
 
 
@@ -45,7 +45,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     """GGUF has OLMo 3 under the same name: then with a window in three of four layers."""
     check_gguf(gguf)
     attention, window_tokens = replace(attention_from_gguf(gguf), qk_norm="rows"), window_from_gguf(gguf)
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_gguf(gguf), norms="after")
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward_from_gguf(gguf), norms="after")
     kinds = every_nth_full(layer_count_of_gguf(gguf), FULL_EVERY)
     return model_from_gguf(gguf, NAME, windowed_layers(layer, kinds, window_tokens))
 

@@ -15,7 +15,8 @@ from layerline.models.config_fields import (
 from layerline.models.config_rope import has_layer_types, rope_from_config, rope_of_layer_type
 from layerline.models.family import Family
 from layerline.models.layer_kinds import FULL, SLIDING, every_nth_full, layers_of_kinds
-from layerline.models.spec import LayerSpec, ModelSpec, RopeSpec
+from layerline.models.rope_spec import RopeSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 
 NAME = "olmo3"
 FULL_EVERY = 4
@@ -31,10 +32,10 @@ def from_config(config: ConfigFields) -> ModelSpec:
         qkv_bias=config.flag("attention_bias", False),
     )
     attention = replace(attention, output_bias=attention.qkv_bias, qk_norm="rows")
-    layer = LayerSpec(attention=attention, feed_forward=feed_forward_from_config(config), norms="after")
+    layer = LayerSpec(mixer=attention, feed_forward=feed_forward_from_config(config), norms="after")
     window_tokens = window_from_config(config, context_tokens)
     full, sliding = (
-        replace(layer, attention=replace(attention, rope=_rope(config, kind, context_tokens), window_tokens=window))
+        replace(layer, mixer=replace(attention, rope=_rope(config, kind, context_tokens), window_tokens=window))
         for kind, window in ((FULL, 0), (SLIDING, window_tokens))
     )
     kinds = layer_types(config, every_nth_full(layer_count(config), FULL_EVERY))

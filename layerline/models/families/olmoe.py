@@ -43,7 +43,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         qkv_bias=config.flag("attention_bias", False),
     )
     layer = LayerSpec(
-        attention=replace(attention, qk_norm="rows", output_bias=attention.qkv_bias),
+        mixer=replace(attention, qk_norm="rows", output_bias=attention.qkv_bias),
         feed_forward=replace(
             feed_forward_from_config(config),
             experts=experts_from_config(config, count=64, chosen=8, normalised=config.flag("norm_topk_prob", False)),
@@ -56,7 +56,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     check_gguf(gguf, experts=True)
     refuse_window(gguf)
     attention = replace(attention_from_gguf(gguf), qk_norm="rows")
-    layer = LayerSpec(attention=attention, feed_forward=experts_from_gguf(gguf))
+    layer = LayerSpec(mixer=attention, feed_forward=experts_from_gguf(gguf))
     return model_from_gguf(gguf, NAME, [layer] * layer_count_of_gguf(gguf))
 
 

@@ -42,7 +42,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
     window_tokens = window_from_config(config, context_tokens, missing=0)
     feed_forward = feed_forward_from_config(config)
-    layer = LayerSpec(attention=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
+    layer = LayerSpec(mixer=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
     layers = [layer] * layer_count(config)
     return model_from_config(config, NAME, layers, context_tokens, norm_epsilon=1e-5)
 

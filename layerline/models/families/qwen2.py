@@ -42,7 +42,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     windows = windows_by_layer(config, context_tokens)
     feed_forward = feed_forward_from_config(config)
     layers = [
-        LayerSpec(attention=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
+        LayerSpec(mixer=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
         for window_tokens in windows
     ]
     return model_from_config(config, NAME, layers, context_tokens)

@@ -41,7 +41,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
     sparse = replace(dense, intermediate=config.integer("moe_intermediate_size", 1408), experts=experts)
     layers = [
-        LayerSpec(attention=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
+        LayerSpec(mixer=replace(attention, window_tokens=window_tokens), feed_forward=feed_forward)
         for window_tokens, feed_forward in zip(
             _windows(config, context_tokens), sparse_layers(config, dense, sparse), strict=True
         )
@@ -64,7 +64,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     attention = attention_from_gguf(gguf, qkv_bias="blk.0.attn_q.bias" in gguf.tensors)
     width = gguf.integer("expert_shared_feed_forward_length", gguf.integer("feed_forward_length"))
     sparse = with_shared(gguf, experts_from_gguf(gguf), width)
-    layers = [LayerSpec(attention=attention, feed_forward=each) for each in sparse_layers_of_gguf(gguf, sparse)]
+    layers = [LayerSpec(mixer=attention, feed_forward=each) for each in sparse_layers_of_gguf(gguf, sparse)]
     return model_from_gguf(gguf, NAME, layers)
 
 

@@ -38,7 +38,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         intermediate=config.integer("moe_intermediate_size", 768),
         experts=experts_from_config(config, count=128, chosen=8, normalised=config.flag("norm_topk_prob", False)),
     )
-    layers = [LayerSpec(attention=attention, feed_forward=each) for each in sparse_layers(config, dense, sparse)]
+    layers = [LayerSpec(mixer=attention, feed_forward=each) for each in sparse_layers(config, dense, sparse)]
     return model_from_config(config, NAME, layers, context_tokens)
 
 
@@ -47,7 +47,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
     refuse_window(gguf)
     attention = replace(attention_from_gguf(gguf), qk_norm="heads")
     sparse = experts_from_gguf(gguf, normalised=True)
-    layers = [LayerSpec(attention=attention, feed_forward=each) for each in sparse_layers_of_gguf(gguf, sparse)]
+    layers = [LayerSpec(mixer=attention, feed_forward=each) for each in sparse_layers_of_gguf(gguf, sparse)]
     return model_from_gguf(gguf, NAME, layers)
 
 

@@ -36,7 +36,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
         qkv_bias=config.flag("attention_bias", True),
     )
     layer = LayerSpec(
-        attention=replace(attention, output_bias=config.flag("attention_out_bias", False)),
+        mixer=replace(attention, output_bias=config.flag("attention_out_bias", False)),
         feed_forward=feed_forward_from_config(config, bias=config.flag("mlp_bias", False)),
     )
     return model_from_config(config, NAME, [layer] * layer_count(config), context_tokens)

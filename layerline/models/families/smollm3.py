@@ -73,7 +73,7 @@ def _rotated(config: ConfigFields) -> list[bool]:
 
 def _layers(attention: AttentionSpec, feed_forward: FeedForwardSpec, rotated: Sequence[bool]) -> list[LayerSpec]:
     plain = replace(attention, rope=None)
-    return [LayerSpec(attention=attention if own else plain, feed_forward=feed_forward) for own in rotated]
+    return [LayerSpec(mixer=attention if own else plain, feed_forward=feed_forward) for own in rotated]
 
 
 FAMILY = Family(

@@ -146,6 +146,36 @@ class Sampling(_message.Message):
 Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 
 @_typing.final
+class StateRun(_message.Message):
+    """Neighbouring rows of one sequence, and the slots that hold the state of recurrent layers before and after them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    source: _builtins.int
+    """absent: the sequence begins"""
+    target: _builtins.int
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        source: _builtins.int | None = ...,
+        target: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_source", b"_source", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_source", b"_source", "count", b"count", "source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__source: _TypeAlias = _typing.Literal["source"]  # noqa: Y015
+    _WhichOneofArgType__source: _TypeAlias = _typing.Literal["_source", b"_source"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__source) -> _WhichOneofReturnType__source | None: ...
+
+Global___StateRun: _TypeAlias = StateRun  # noqa: Y015
+
+@_typing.final
 class Span(_message.Message):
     """Neighbouring rows of one sequence."""
 
@@ -159,6 +189,7 @@ class Span(_message.Message):
     SKIPPED_PAGES_FIELD_NUMBER: _builtins.int
     DRAWS_FIELD_NUMBER: _builtins.int
     NEXT_IDS_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     start: _builtins.int
     """position of the first row"""
@@ -179,6 +210,10 @@ class Span(_message.Message):
     def next_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """the tokens after the last so many rows, to be scored; none if any is drawn"""
 
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateRun]:
+        """of all rows in turn, each going on from the one before; only with recurrent layers"""
+
     def __init__(
         self,
         *,
@@ -190,10 +225,11 @@ class Span(_message.Message):
         skipped_pages: _builtins.int = ...,
         draws: _builtins.int = ...,
         next_ids: _abc.Iterable[_builtins.int] | None = ...,
+        states: _abc.Iterable[Global___StateRun] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "draws", b"draws", "next_ids", b"next_ids", "pages", b"pages", "sampling", b"sampling", "sequence", b"sequence", "skipped_pages", b"skipped_pages", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "draws", b"draws", "next_ids", b"next_ids", "pages", b"pages", "sampling", b"sampling", "sequence", b"sequence", "skipped_pages", b"skipped_pages", "start", b"start", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

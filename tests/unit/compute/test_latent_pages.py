@@ -9,7 +9,8 @@ import torch
 
 from layerline.frames import PageRun, Span
 from layerline.models.latent import LatentSpec
-from layerline.models.spec import AttentionSpec, RopeSpec
+from layerline.models.rope_spec import RopeSpec
+from layerline.models.spec import AttentionSpec
 from node.model.attention.backend import LayerAttention
 from node.model.attention.passes import KeysPass, attention_pass
 from node.model.attention.run_attention import RunAttention

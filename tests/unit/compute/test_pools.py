@@ -43,7 +43,7 @@ def read(pool: LayerPool, first: int, count: int) -> tuple[Tensor, Tensor]:
 def test_pages_take_what_was_planned(kv_dtype: str, spec: AttentionSpec) -> None:
     layers = [LayerAttention(spec=spec)] * 3
     made = RunAttention.allocate(layers, pages=11, page_tokens=4, kv_dtype=kv_dtype, dtype=torch.float32, device=CPU)
-    model = of_layers(MODEL, [replace(MODEL.layer(0), attention=spec)] * 3)
+    model = of_layers(MODEL, [replace(MODEL.layer(0), mixer=spec)] * 3)
     sizes = ModelSizes.of(model_card(model), PLAIN, kv_dtype)
     assert made.nbytes == 44 * sizes.kv_bytes_per_token(range(3))
 

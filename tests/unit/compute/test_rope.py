@@ -16,7 +16,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from layerline.errors import ModelUnsupportedError
 from layerline.models.config_fields import ConfigFields
 from layerline.models.config_rope import rope_from_config, rope_of_layer_type
-from layerline.models.spec import RopeSpec
+from layerline.models.rope_spec import RopeSpec
 from node.model.rope import Rope, turn_
 from node.slices.rope_frequencies import frequencies, pair_order
 

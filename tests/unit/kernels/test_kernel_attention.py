@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from layerline.frames import PageRun, Span
 from layerline.models.latent import LatentSpec
-from layerline.models.spec import AttentionSpec, RopeSpec
+from layerline.models.rope_spec import RopeSpec
+from layerline.models.spec import AttentionSpec
 from node.kernels.library import library
 from node.kernels.structures import Operation, OperationKind, Rows, Step, Work
 from node.native.kv_pages import KvPages

@@ -14,8 +14,8 @@ from layerline.models.card import ModelCard
 from layerline.models.headers import read_headers
 from layerline.models.index import index_model
 from layerline.models.known_families import family_of_gguf, known_families
+from layerline.models.rope_spec import RopeSpec
 from layerline.models.sizes import ModelSizes
-from layerline.models.spec import RopeSpec
 from tests.fakes.cards import PLAIN
 from tests.fakes.family_traits import TRAITS
 from tests.fakes.model_files import EPSILON, ROPE_THETA, TinyModel, stored_name, write_folder, write_gguf, write_json

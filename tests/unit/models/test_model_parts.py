@@ -176,7 +176,7 @@ def test_columns_are_cut_between_the_blocks_they_are_held_in(
 
 def test_each_kind_of_layer_is_split_on_its_own() -> None:
     spec = model(8, 4)
-    narrow = replace(spec.layer(0), attention=replace(spec.layer(0).attention, heads=4, kv_heads=2))
+    narrow = replace(spec.layer(0), mixer=replace(spec.layer(0).attention, heads=4, kv_heads=2))
     mixed = of_layers(spec, [spec.layer(0), narrow, spec.layer(0), narrow])
     parts = [part.part_of(mixed) for part in model_parts(mixed, 2)]
     assert [[part.layer(n).attention.heads for n in range(4)] for part in parts] == [[4, 2, 4, 2]] * 2

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.headers import read_headers
 from layerline.models.rope_factors import llama3_factors, rounded
-from layerline.models.spec import RopeSpec
+from layerline.models.rope_spec import RopeSpec
 from tests.fakes.model_files import ROPE_THETA, TinyModel, write_folder, write_gguf
 
 LLAMA = TinyModel()

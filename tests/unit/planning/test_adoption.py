@@ -12,7 +12,8 @@ from coordinator.planning.planner import make_plan
 from layerline.errors import PlanInvalidError
 from layerline.facts import LoadedStage, NodeFacts
 from layerline.layers_option import parse_layers
-from layerline.models.spec import LayerSpec, ModelSpec, RopeSpec
+from layerline.models.rope_spec import RopeSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.plan import Plan
 from layerline.plan_request import PlanRequest
 from tests.fakes.worlds import MIB, device, layers_by_node, model_spec, node, problem
@@ -32,9 +33,7 @@ def rotated_otherwise_when_long() -> ModelSpec:
         long_divisors=(2.0,) * 32,
     )
     (kind,) = SPEC.kinds
-    return replace(
-        SPEC, kinds=(LayerSpec(attention=replace(kind.attention, rope=rope), feed_forward=kind.feed_forward),)
-    )
+    return replace(SPEC, kinds=(LayerSpec(mixer=replace(kind.attention, rope=rope), feed_forward=kind.feed_forward),))
 
 
 def with_loaded(nodes: tuple[NodeFacts, ...], plan: Plan) -> tuple[NodeFacts, ...]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from coordinator.planning.choices import plan_for
 from layerline.models.latent import LatentSpec
-from layerline.models.spec import AttentionSpec, RopeSpec
+from layerline.models.rope_spec import RopeSpec
+from layerline.models.spec import AttentionSpec
 from layerline.plan_request import PlanRequest
 from tests.fakes.cards import model_card
 from tests.fakes.worlds import device, model_spec, node
@@ -22,7 +23,7 @@ def test_what_is_turned_round_for_latents_is_named() -> None:
     )
 
     def noted(attention: AttentionSpec, storage: str) -> list[str]:
-        spec = replace(SPEC, family="deepseek_v2", kinds=(replace(SPEC.kinds[0], attention=attention),))
+        spec = replace(SPEC, family="deepseek_v2", kinds=(replace(SPEC.kinds[0], mixer=attention),))
         card, asked = model_card(spec, storage=storage), PlanRequest(model="m")
         made = plan_for(card, asked, [node("a", device(kernels="avx2"))])
         return [note for note in made.notes if "latents" in note]

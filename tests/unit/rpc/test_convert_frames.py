@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from layerline.errors import ProtocolError
 from layerline.frames import (
+    MAX_SLOTS,
     Frame,
     Hello,
     PageRun,
@@ -20,6 +21,7 @@ from layerline.frames import (
     Sampling,
     Span,
     StageTiming,
+    StateRun,
     StepResult,
     TensorBytes,
     TokenScores,
@@ -58,8 +60,22 @@ SAMPLINGS = st.builds(
 )
 
 
-def drawing_span(count: int, draws: int, sampling: Sampling, next_ids: tuple[int, ...], **fields: Any) -> Span:
+def state_runs(slots: list[int], start: int, count: int) -> tuple[StateRun, ...]:
+    """Runs of all rows, the first ones of one row, that go from slot to slot."""
+    if not slots:
+        return ()
+    targets = slots[:count]
+    counts = [1] * (len(targets) - 1) + [count - len(targets) + 1]
+    sources: list[int | None] = [slots[-1] if start else None, *targets]
+    runs = zip(counts, sources, targets, strict=False)
+    return tuple(StateRun(count=rows, source=source, target=target) for rows, source, target in runs)
+
+
+def drawing_span(
+    count: int, draws: int, sampling: Sampling, next_ids: tuple[int, ...], slots: list[int], **fields: Any
+) -> Span:
     """A span that draws after some of its rows, or is scored there, or neither."""
+    fields["states"] = state_runs(slots, fields["start"], count)
     draws = min(draws, count, 1 if sampling.repeats or sampling.counts else count)
     known = () if draws else next_ids[:count]
     return Span(count=count, draws=draws, sampling=sampling if draws else None, next_ids=known, **fields)
@@ -76,6 +92,7 @@ SPANS = st.builds(
     draws=st.integers(0, 4),
     sampling=SAMPLINGS,
     next_ids=st.lists(SMALL, max_size=4).map(tuple),
+    slots=st.lists(st.integers(0, MAX_SLOTS - 1), max_size=3),
 )
 SCORES = st.lists(
     st.builds(
@@ -179,6 +196,12 @@ def test_the_frame_that_the_bad_ones_are_made_of_is_good() -> None:
         (span(next_ids=[5, 6, 7]), "scored after none, some or all"),
         (span(draws=1, sampling={**SURE, "answer_ids": [5]}), "needs its count"),
         (span(draws=1, sampling={**SURE, "answer_ids": [5], "answer_counts": [0]}), "count is out of range"),
+        (span(states=[{"count": 1, "target": 0}]), "not of all rows"),
+        (span(states=[{"count": 2, "source": 0, "target": 0}]), "only a sequence that begins"),
+        (span(start=1, states=[{"count": 2, "target": 0}]), "only a sequence that begins"),
+        (span(states=[{"count": 1, "target": 0}, {"count": 1, "source": 1, "target": 0}]), "does not go on"),
+        (span(states=[{"count": 0, "target": 0}, {"count": 2, "source": 0, "target": 0}]), "state run out of range"),
+        (span(states=[{"count": 2, "target": MAX_SLOTS}]), "slot out of range"),
         ({"tensor": {"dtype": "int32", "shape": [2], "data": bytes(7)}}, "7 bytes"),
         ({"tensor": {"dtype": "int32", "shape": [2, 0], "data": b""}}, "shape"),
         ({"tensor": {"dtype": "int32", "shape": [1] * 5, "data": bytes(4)}}, "shape"),
