@@ -70,7 +70,7 @@ def test_a_card_survives_the_way_through_bytes(card: ModelCard) -> None:
         (("stored", 0, "shape"), [2**60], r"stored\[0\]: shape is out of range"),
         (("tensors", 0, "ranges"), [[10_000, 0, 1]], "a range of rows is of no stored tensor"),
         (("tensors", 0, "ranges"), [[0, 0]], "a range of rows is of no stored tensor"),
-        (("spec", "kinds", 0, "attention", "heads"), 6.5, r"spec.kinds\[0\].attention.heads is not a whole number"),
+        (("spec", "kinds", 0, "mixer", "heads"), 6.5, r"spec.kinds\[0\].mixer.heads is not a whole number"),
         (("tokenizer", "eos_ids"), [6.5], r"tokenizer.eos_ids\[0\] is not a whole number"),
         (("size_bytes",), 2**63, "size_bytes is out of range"),
     ],
