@@ -1,0 +1,1 @@
+"""Layers whose state does not grow with the context, in torch."""
