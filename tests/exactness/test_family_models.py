@@ -19,6 +19,7 @@ from tests.fakes.family_models import FAMILIES
 from tests.fakes.logits import assert_close
 from tests.fakes.made_models import write_family, write_family_gguf
 from tests.fakes.ranked_stages import ranked_chain
+from tests.fakes.slot_book import BORDER_TOKENS
 from tests.fakes.tiny_models import (
     BY_KERNELS,
     Rows,
@@ -40,6 +41,7 @@ MOSTLY_BY_KERNELS = pytest.mark.parametrize(
 )
 COMPUTED = pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
 PAGES = (PageRun(first=0, count=32),)
+LAST_BORDER = len(TOKENS) // BORDER_TOKENS * BORDER_TOKENS
 SCATTERED = tuple(PageRun(first=63 - 2 * page, count=1) for page in range(16))  # a stranger's
 
 
@@ -86,7 +88,7 @@ def assert_exact(case: Case, chain: StageChain, sizes: Sequence[int] = (64, 16, 
             assert_close(logits_of(drawn[0]), case.expected[start + len(token_ids) - 1])
             if len(rows) > 1:
                 assert_close(logits_of(drawn[1]), case.strangers[5 * index + 4])
-    for start in range(len(TOKENS) - 8, len(TOKENS)):
+    for start in range(LAST_BORDER, len(TOKENS)):
         (token,) = chain.step(Rows(token_ids=TOKENS[start : start + 1], start=start, pages=PAGES))
         assert_close(logits_of(token), case.expected[start])
     assert chain.greedy(PROMPT, len(case.greedy)) == case.greedy
