@@ -100,7 +100,8 @@ class StageChain:
 
     def __init__(self, stages: Sequence[RankCompute], slots: int = 0) -> None:
         self.stages = stages
-        self._slots = SlotBook(slots)
+        self.slots = slots
+        self._book = SlotBook(slots)
         self._step = 0
 
     def step(self, *rows: Rows) -> list[SampledToken]:
@@ -112,7 +113,7 @@ class StageChain:
     def result(self, *rows: Rows) -> StepResult:
         """One step of these rows through all stages."""
         self._step += 1
-        states = [self._slots.runs(each.sequence, each.start, len(each.token_ids)) for each in rows]
+        states = [self._book.runs(each.sequence, each.start, len(each.token_ids)) for each in rows]
         product: Frame | StepResult = frame_of(*rows, step=self._step, states=states)
         for stage in self.stages:
             assert isinstance(product, Frame)
