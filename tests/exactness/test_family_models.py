@@ -128,7 +128,7 @@ def test_weights_in_bfloat16(
 
 @MOSTLY_BY_KERNELS
 def test_crowd(case: Case, computed: dict[str, Any]) -> None:
-    """Prompts that begin alike, in chunks of any size, with too few pages for all of them, lose none of their tokens."""
+    """Prompts that begin alike, in chunks of any size, with too few pages for all of them."""
     model = case.stored[0]
     chain = model.chain(2, **{**computed, "page_tokens": 16, "pages": CROWD_PAGES})
     reach_tokens = model.card.spec.reach_tokens
