@@ -155,6 +155,15 @@ def test_crowd(case: Case, computed: dict[str, Any]) -> None:
         assert answer == likely.tolist()
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3_moe"])
+def test_a_file_may_have_several_matrices_in_one(folder: Path, tmp_path: Path, family: str) -> None:
+    case, model = case_in(folder, family), FAMILIES[family]
+    stored = StoredModel.at(write_family_gguf(tmp_path / "model.gguf", case.path, model, in_one=True))
+    assert any("attn_qkv" in entry.stored_names for entry in stored.card.tensors)
+    (drawn,) = stored.chain(1, **BY_KERNELS).step(Rows(token_ids=TOKENS[:64], pages=PAGES))
+    assert_close(logits_of(drawn), case.expected[63])
+
+
 def test_both_containers_have_one_spec(case: Case) -> None:
     """But for the name, and for how what is made of latents lies in a file."""
     specs = {repr(replace(stored.card.spec, family="")).replace("apart=True", "apart=False") for stored in case.stored}
