@@ -49,10 +49,13 @@ class GgufModel:
         return ModelUnsupportedError(f"{self.metadata.where} asks for {feature}, which layerline cannot do.")
 
 
-def check_gguf(gguf: GgufModel, *, experts: bool = False) -> None:
-    """Refuses what no family here has, and what this one has not: `experts`."""
-    for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
-        if isinstance(gguf.metadata.raw(gguf.key(key)), list):
+KV_HEADS = "attention.head_count_kv"
+
+
+def check_gguf(gguf: GgufModel, *, experts: bool = False, recurrent: bool = False) -> None:
+    """Refuses what no family here has, and what this one has not: `experts`, `recurrent` layers."""
+    for key in ("attention.head_count", KV_HEADS, "feed_forward_length"):
+        if isinstance(gguf.metadata.raw(gguf.key(key)), list) and not (recurrent and key == KV_HEADS):
             raise gguf.unsupported(f"{key} that differs from layer to layer")
     if not experts and gguf.integer("expert_count", 0) > 0:
         raise gguf.unsupported("a mixture of experts")
@@ -69,15 +72,19 @@ def attention_from_gguf(
     window_tokens: int = 0,
     may_be_partial: bool = False,
     interleaved: bool = False,
+    kv_heads: int | None = None,
 ) -> AttentionSpec:
-    """Attention with heads of one size; `may_be_partial` and `interleaved` are as `GgufRope.rope` has them."""
+    """Attention with heads of one size; `may_be_partial` and `interleaved` are as `GgufRope.rope` has them.
+
+    `kv_heads` is what `recurrent_layers` has found.
+    """
     heads = gguf.integer("attention.head_count")
     head_dim = gguf.integer("attention.key_length", gguf.integer("embedding_length") // max(heads, 1))
     if gguf.integer("attention.value_length", head_dim) != head_dim:
         raise gguf.unsupported("values and keys of unlike length")
     return AttentionSpec(
         heads=heads,
-        kv_heads=gguf.integer("attention.head_count_kv", heads),
+        kv_heads=gguf.integer(KV_HEADS, heads) if kv_heads is None else kv_heads,
         head_dim=head_dim,
         value_dim=head_dim,
         rope=gguf.rope.rope(head_dim, may_be_partial=may_be_partial, interleaved=interleaved),
@@ -92,6 +99,15 @@ def layer_count_of_gguf(gguf: GgufModel) -> int:
     if not 0 < layers <= MAX_LAYERS:
         raise gguf.metadata.wrong(gguf.key("block_count"), f"from 1 to {MAX_LAYERS}")
     return layers
+
+
+def recurrent_layers(gguf: GgufModel) -> tuple[list[bool], int]:
+    """Of each layer whether it is recurrent: it has no key/value heads; and how many of these the others have."""
+    counts = gguf.metadata.list_of(int, gguf.key(KV_HEADS))
+    kv_heads = max(counts, default=0)
+    if len(counts) != layer_count_of_gguf(gguf) or not set(counts) <= {0, kv_heads} or kv_heads == 0:
+        raise gguf.unsupported(f"{KV_HEADS} that differs among the layers with attention")
+    return [count == 0 for count in counts], kv_heads
 
 
 def feed_forward_from_gguf(gguf: GgufModel, activation: Activation = "silu") -> FeedForwardSpec:

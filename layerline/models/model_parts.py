@@ -18,7 +18,8 @@ from itertools import accumulate, pairwise
 
 from layerline.checks import require
 from layerline.errors import PlanInvalidError
-from layerline.models.spec import LayerSpec, ModelSpec
+from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec, ShortConvSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 
 COLUMNS = 32  # the feed-forward is cut at multiples of it where it can be: most storage types have blocks of 32
 TOLERATED = 1.05  # a rank with so many times its due is not worth mention
@@ -26,7 +27,7 @@ TOLERATED = 1.05  # a rank with so many times its due is not worth mention
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerPart:
-    """The part of a layer that one rank has: neighbouring heads and feed-forward columns."""
+    """The part of a layer that one rank has: neighbouring heads of what mixes tokens, and feed-forward columns."""
 
     heads: range
     kv_heads: range  # those that `heads` read; a neighbouring rank may have one of them too
@@ -41,9 +42,15 @@ class LayerPart:
             experts = replace(experts, shared_intermediate=len(self.shared))
         return replace(
             layer,
-            mixer=replace(layer.attention, heads=len(self.heads), kv_heads=len(self.kv_heads)),
+            mixer=_part_of_mixer(layer, len(self.heads), len(self.kv_heads)),
             feed_forward=replace(feed_forward, intermediate=len(self.intermediate), experts=experts),
         )
+
+
+def _part_of_mixer(layer: LayerSpec, heads: int, kv_heads: int) -> AttentionSpec | RecurrentSpec:
+    if layer.recurrent is not None:
+        return layer.recurrent.part(heads, kv_heads)
+    return dataclasses.replace(layer.attention, heads=heads, kv_heads=kv_heads)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,10 +88,9 @@ def model_parts(
     """
     weights = tuple(weights) or (1,) * count
     require(len(weights) == count and min(weights, default=0) > 0, "one positive weight is needed for each rank")
-    if count > 1 and any(kind.attention.qk_norm == "rows" for kind in model.kinds):
-        message = f"A {model.family} model norms the queries of all heads as one, so that devices cannot share them."
-        raise PlanInvalidError(message, remedy="Let a stage have one device.")
-    heads = min(kind.attention.heads for kind in model.kinds)
+    if count > 1:
+        _check_norms(model, count)
+    heads = min(kind.mixer.heads for kind in model.kinds)
     widths = [width for kind in model.kinds for width in kind.feed_forward.widths]
     most = min(heads, model.vocabulary, *widths)
     if count > most:
@@ -98,23 +104,46 @@ def model_parts(
     )
 
 
+def _check_norms(model: ModelSpec, count: int) -> None:
+    """Heads that are normed as one stay together."""
+    what = ""
+    for kind in model.kinds:
+        if isinstance(kind.mixer, Mamba2Spec) and kind.mixer.groups < count:
+            what = "what all heads of a group make"
+        elif isinstance(kind.mixer, AttentionSpec) and kind.mixer.qk_norm == "rows":
+            what = "the queries of all heads"
+    if what:
+        message = f"A {model.family} model norms {what} as one, so that devices cannot share them."
+        raise PlanInvalidError(message, remedy="Let a stage have one device.")
+
+
 def _layer_shares(layer: LayerSpec, weights: Sequence[int], blocks: ColumnBlocks) -> list[LayerPart]:
-    attention = layer.attention
     columns = _column_ranges(layer.feed_forward.intermediate, blocks.feed_forward, weights)
     shared = [range(0)] * len(weights)
     if layer.feed_forward.experts is not None and layer.feed_forward.experts.shared_intermediate:
         shared = _column_ranges(layer.feed_forward.experts.shared_intermediate, blocks.shared, weights)
-    heads_of_a_block = blocks.attended // math.gcd(blocks.attended, attention.made_value_dim)
-    heads = _head_ranges(attention.heads, attention.kv_heads, weights, heads_of_a_block)
+    mixer = layer.mixer
     return [
         LayerPart(
             heads=rank_heads,
-            kv_heads=_read_by(rank_heads, attention.heads // attention.kv_heads),
+            kv_heads=_read_by(rank_heads, mixer.heads // mixer.kv_heads),
             intermediate=own,
             shared=own_shared,
         )
-        for rank_heads, own, own_shared in zip(heads, columns, shared, strict=True)
+        for rank_heads, own, own_shared in zip(_heads_shared(mixer, weights, blocks), columns, shared, strict=True)
     ]
+
+
+def _heads_shared(mixer: AttentionSpec | RecurrentSpec, weights: Sequence[int], blocks: ColumnBlocks) -> list[range]:
+    """The heads that each rank has."""
+    if isinstance(mixer, ShortConvSpec):
+        return _column_ranges(mixer.channels, blocks.attended, weights)
+    if isinstance(mixer, Mamba2Spec):
+        heads = mixer.heads // mixer.groups
+        return [range(heads * own.start, heads * own.stop) for own in _proportional(mixer.groups, weights)]
+    value_dim = mixer.value_dim if isinstance(mixer, DeltaNetSpec) else mixer.made_value_dim
+    heads_of_a_block = blocks.attended // math.gcd(blocks.attended, value_dim)
+    return _head_ranges(mixer.heads, mixer.kv_heads, weights, heads_of_a_block)
 
 
 def _column_ranges(intermediate: int, block: int, weights: Sequence[int]) -> list[range]:
@@ -134,15 +163,16 @@ def unevenness(model: ModelSpec, parts: Sequence[ModelPart], weights: Sequence[i
 
 
 def _unevenness(layer: LayerSpec, parts: Sequence[LayerPart], weights: Sequence[int]) -> str:
-    attention, intermediate = layer.attention, layer.feed_forward.intermediate
+    mixer, intermediate = layer.mixer, layer.feed_forward.intermediate
     heads, columns = [len(part.heads) for part in parts], [len(part.intermediate) for part in parts]
-    repeated = sum(len(part.kv_heads) for part in parts) > attention.kv_heads
+    repeated = sum(len(part.kv_heads) for part in parts) > mixer.kv_heads
     sentences = []
     if repeated or not _is_even(heads, weights):
-        groups = "1 group" if attention.kv_heads == 1 else f"{attention.kv_heads} groups"
-        sentence = f"The {attention.heads} attention heads in {groups} are split {_sum_of(heads)}"
+        groups = "1 group" if mixer.kv_heads == 1 else f"{mixer.kv_heads} groups"
+        whose = "attention" if isinstance(mixer, AttentionSpec) else "recurrent"
+        sentence = f"The {mixer.heads} {whose} heads in {groups} are split {_sum_of(heads)}"
         held = f"{_sum_of([len(part.kv_heads) for part in parts])} key/value heads"
-        held = "the whole latent on each" if attention.latent else held
+        held = "the whole latent on each" if isinstance(mixer, AttentionSpec) and mixer.latent else held
         sentences.append(f"{sentence}, with {held}." if repeated else f"{sentence}.")
     if not _is_even(columns, weights):
         sentences.append(f"The {intermediate} columns of the feed-forward are split {_sum_of(columns)}.")

@@ -5,13 +5,15 @@ state for the next row. The state of a sequence is a slot: one for all positions
 Its numbers are float32: first the last `taps - 1` rows that the convolution got, one below the other, then, of each
 head, a matrix.
 
+Ranks share such a layer as they do attention: each has some `heads`, and the `kv_heads` that these read.
+
 Shapes of one row: H heads, K key heads, N numbers of a key, P numbers of a value.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from layerline.checks import require
 from layerline.models.feed_forward_spec import MOST_SIDE
@@ -33,6 +35,21 @@ class ShortConvSpec:
 
     def __post_init__(self) -> None:
         _check_sizes(self.channels, taps=self.taps)
+
+    @property
+    def heads(self) -> int:
+        """Each channel is one."""
+        return self.channels
+
+    @property
+    def kv_heads(self) -> int:
+        """As many."""
+        return self.channels
+
+    def part(self, heads: int, kv_heads: int) -> ShortConvSpec:
+        """That of a rank which has so many."""
+        assert heads == kv_heads, "each channel reads itself"
+        return replace(self, channels=heads)
 
     @property
     def made_numbers(self) -> int:
@@ -74,6 +91,20 @@ class DeltaNetSpec:
     def __post_init__(self) -> None:
         _check_sizes(self.value_heads, self.key_heads, self.key_dim, self.value_dim, taps=self.taps)
         require(self.value_heads % self.key_heads == 0, "value_heads is not a multiple of key_heads")
+
+    @property
+    def heads(self) -> int:
+        """Value heads."""
+        return self.value_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Key heads."""
+        return self.key_heads
+
+    def part(self, heads: int, kv_heads: int) -> DeltaNetSpec:
+        """That of a rank which has so many."""
+        return replace(self, value_heads=heads, key_heads=kv_heads)
 
     @property
     def key_numbers(self) -> int:
@@ -131,6 +162,15 @@ class Mamba2Spec:
         require(self.heads % self.groups == 0, "heads is not a multiple of groups")
         most = math.inf if self.most_step is None else self.most_step
         require(0 <= self.least_step < most, "the bounds of steps are in the wrong order")
+
+    @property
+    def kv_heads(self) -> int:
+        """Groups."""
+        return self.groups
+
+    def part(self, heads: int, kv_heads: int) -> Mamba2Spec:
+        """That of a rank which has so many."""
+        return replace(self, heads=heads, groups=kv_heads)
 
     @property
     def made_numbers(self) -> int:

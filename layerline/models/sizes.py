@@ -25,6 +25,7 @@ from layerline.models.tensor_rules import (
     SHARED,
     TensorRule,
     is_of_latents,
+    is_of_state,
     is_router,
     side_lengths,
 )
@@ -235,7 +236,7 @@ def _counted(
         for kind, tensors in set(cuts)
     }
     ends = {name: _size(tensors, part, part.kinds[0], form, {}) for name, tensors in table.ends}
-    kv_bytes = [position_bytes(kind.attention, kv_dtype) for kind in part.kinds]
+    kv_bytes = [0 if kind.recurrent else position_bytes(kind.attention, kv_dtype) for kind in part.kinds]
     return ModelSizes(
         model=model,
         part=part,
@@ -254,7 +255,7 @@ def _starts(part: LayerPart, layer: LayerSpec) -> _Starts:
     return {
         FEED_FORWARD: part.intermediate.start,
         SHARED: part.shared.start,
-        ATTENDED: part.heads.start * layer.attention.made_value_dim,
+        ATTENDED: part.heads.start * layer.mixer.output_numbers // layer.mixer.heads,
     }
 
 
@@ -270,6 +271,9 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
             for side, length in zip(tensor.sides, tensor.lengths, strict=False)
         ]
         numbers[tensor.an_experts] += math.prod(map(len, sides))
+        if is_of_state(tensor.sides):
+            held_bytes[False] += math.prod(map(len, sides)) * VECTOR_BYTES
+            continue
         if len(sides) == 1:
             held_bytes[tensor.an_experts] += form.vector_bytes(len(sides[0]))
             continue
@@ -292,6 +296,9 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
 
 def _widest_numbers(layer: LayerSpec) -> int:
     """Numbers of the widest products of one row."""
+    if layer.recurrent is not None:
+        own = layer.recurrent
+        return max(2 * layer.feed_forward.intermediate, own.made_numbers + own.conv_channels + own.output_numbers)
     attention = layer.attention
     qkv_numbers = attention.query_numbers + attention.key_numbers + attention.value_numbers
     if attention.latent is not None:  # queries as they are made, and what is read of latents, are numbers beside these

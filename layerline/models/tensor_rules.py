@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from layerline.models.spec import LayerSpec, ModelSpec
+from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 
 # Sides of tensors, in the words of `side_lengths`.
 VOCABULARY, HIDDEN, FEED_FORWARD = "vocabulary", "hidden", "feed_forward"
@@ -20,6 +21,8 @@ EXPERTS, SHARED, ONE = "experts", "shared", "one"  # how many there are; the wid
 # read of latents, and what of a query is not turned.
 QUERY_LATENT, LATENT, MADE_FROM_LATENT = "query_latent", "latent", "made_from_latent"
 READ_LATENTS, PLAIN = "read_latents", "plain"
+TAPS, CONVOLVED = "taps", "convolved"  # of a recurrent layer's convolution, and its channels
+MADE = "made"  # all that a recurrent layer's first matrix makes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,26 +59,50 @@ class TensorRule:
 
 def side_lengths(spec: ModelSpec, layer: LayerSpec) -> dict[str, int]:
     """How long each side is in a model of that spec and in one of its layers."""
-    attention, experts, latent = layer.attention, layer.feed_forward.experts, layer.attention.latent
+    experts = layer.feed_forward.experts
     return {
         VOCABULARY: spec.vocabulary,
         HIDDEN: spec.hidden,
         FEED_FORWARD: layer.feed_forward.intermediate,
+        EXPERTS: experts.count if experts else 0,
+        SHARED: experts.shared_intermediate if experts else 0,
+        ONE: 1,
+        **(_attention_sides(layer.attention) if layer.recurrent is None else _recurrent_sides(layer.recurrent)),
+    }
+
+
+def _attention_sides(attention: AttentionSpec) -> dict[str, int]:
+    latent = attention.latent
+    return {
         QUERIES: attention.heads * attention.made_query_dim,
         KEYS: attention.key_numbers,
         VALUES: attention.value_numbers,
         ATTENDED: attention.output_numbers,
         HEAD: attention.head_dim,
         HEADS: attention.heads,
-        EXPERTS: experts.count if experts else 0,
-        SHARED: experts.shared_intermediate if experts else 0,
-        ONE: 1,
         QUERY_LATENT: latent.query_rank if latent else 0,
         LATENT: attention.value_dim,
         MADE_FROM_LATENT: attention.heads * (latent.plain_dim + latent.value_dim) if latent else 0,
         READ_LATENTS: attention.heads * attention.value_dim,
         PLAIN: latent.plain_dim if latent else 0,
     }
+
+
+def _recurrent_sides(recurrent: RecurrentSpec) -> dict[str, int]:
+    """Of queries and keys those of a delta net; of keys what a Mamba's B has, and its C."""
+    sides = {
+        ATTENDED: recurrent.output_numbers,
+        HEADS: recurrent.heads,
+        TAPS: recurrent.taps,
+        CONVOLVED: recurrent.conv_channels,
+        MADE: recurrent.made_numbers,
+    }
+    if isinstance(recurrent, DeltaNetSpec):
+        keys = recurrent.key_numbers
+        return {**sides, QUERIES: keys, KEYS: keys, VALUES: recurrent.value_numbers, HEAD: recurrent.value_dim}
+    if isinstance(recurrent, Mamba2Spec):
+        return {**sides, KEYS: recurrent.groups * recurrent.state_dim}
+    return sides
 
 
 def is_router(sides: Sequence[str]) -> bool:
@@ -86,6 +113,11 @@ def is_router(sides: Sequence[str]) -> bool:
 def is_of_latents(sides: Sequence[str]) -> bool:
     """Whether the tensor of these sides makes keys or values of latents, by a matrix of each head."""
     return sides[1:] in ((LATENT,), (PLAIN,))
+
+
+def is_of_state(sides: Sequence[str]) -> bool:
+    """Whether the tensor of these sides is one by which rows change a recurrent state: it is held in float32."""
+    return TAPS in sides or sides == (CONVOLVED,)
 
 
 def whole_rule(name: str, safetensors: str, gguf: str, *sides: str) -> TensorRule:
@@ -125,6 +157,12 @@ def renamed_in_gguf(rules: Sequence[TensorRule], gguf: Mapping[str, str]) -> tup
         return rule if name is None else dataclasses.replace(rule, gguf=layer_rule("", "", name).gguf)
 
     return tuple(named(rule) for rule in rules)
+
+
+def end_renamed(rules: Sequence[TensorRule], name: str, safetensors: str, gguf: str) -> tuple[TensorRule, ...]:
+    """The same rules of a model's ends, the one called `name` being called so in either container."""
+    renamed_rule = {rule.name: whole_rule(name, safetensors, gguf, *rule.sides) for rule in rules if rule.name == name}
+    return tuple(renamed_rule.get(rule.name, rule) for rule in rules)
 
 
 def with_norms_from_zero(rules: Sequence[TensorRule]) -> tuple[TensorRule, ...]:
@@ -210,15 +248,24 @@ _QK_NORMS = {
 
 
 def decoder_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
-    """The tensors of such a layer by the names that most families have; without those of experts."""
-    attention, norms, is_dense = layer.attention, _NORMS[layer.norms], layer.feed_forward.experts is None
+    """The tensors of such a layer by the names that most families have.
+
+    Without those of experts, and of what a recurrent layer has between its norms (`recurrent_rules`).
+    """
+    norms, is_dense = _NORMS[layer.norms], layer.feed_forward.experts is None
     return (
         *(norms[:1] if layer.parallel else norms),
-        *_MATRICES,
         *(_DENSE if is_dense else ()),
+        *(_FFN_BIASES if is_dense and layer.feed_forward.bias else ()),
+        *(_attention_tensors(layer.attention) if layer.recurrent is None else ()),
+    )
+
+
+def _attention_tensors(attention: AttentionSpec) -> tuple[TensorRule, ...]:
+    return (
+        *_MATRICES,
         *(_QKV_BIASES if attention.qkv_bias else ()),
         *(_OUTPUT_BIAS if attention.output_bias else ()),
         *(_SINKS if attention.sinks else ()),
-        *(_FFN_BIASES if is_dense and layer.feed_forward.bias else ()),
         *_QK_NORMS[attention.qk_norm],
     )

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 9  # of all that is said here; the library must have the same
+VERSION = 10  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -50,6 +50,7 @@ class OperationKind(IntEnum):
     ROUTE = 15
     EXPERTS = 16
     HEAD_PRODUCT = 17
+    CONVOLVE = 18
 
 
 class GateKind(IntEnum):
@@ -149,10 +150,33 @@ class AttentionForm(ctypes.Structure):
     )
 
 
-class LayerState(ctypes.Structure):
-    """A layer's pages, and how they are read."""
+class Convolution(ctypes.Structure):
+    """A causal convolution of some columns of rows, and where the numbers are that these are multiplied by."""
 
-    _fields_ = (("pages", Pages), ("form", AttentionForm))
+    _fields_ = (
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("channels", c_int32),
+        ("taps", c_int32),
+        ("column", c_int32),
+        ("times_before", c_int32),
+        ("times_after", c_int32),
+        ("out_column", c_int32),
+        ("silu", c_int32),
+        ("padding", c_int32),
+    )
+
+
+class States(ctypes.Structure):
+    """The slots of a recurrent layer, `slot_numbers` apart."""
+
+    _fields_ = (("numbers", c_void_p), ("slot_numbers", c_int64))
+
+
+class LayerState(ctypes.Structure):
+    """A layer's pages and how they are read, or its slots."""
+
+    _fields_ = (("pages", Pages), ("form", AttentionForm), ("states", States))
 
 
 class Operation(ctypes.Structure):
@@ -179,8 +203,14 @@ class PageRun(ctypes.Structure):
     _fields_ = (("first", c_int32), ("count", c_int32))
 
 
+class StateRun(ctypes.Structure):
+    """Neighbouring rows of one sequence, and the slots of their state before them, -1 for none, and after them."""
+
+    _fields_ = (("first_row", c_int32), ("rows", c_int32), ("source", c_int32), ("target", c_int32))
+
+
 class StepSpan(ctypes.Structure):
-    """Neighbouring rows of one sequence, and which of the step's runs are its pages from `first_position` on."""
+    """Neighbouring rows of one sequence; which of the step's runs are its pages from `first_position` on, or states."""
 
     _fields_ = (
         ("first_row", c_int32),
@@ -189,6 +219,8 @@ class StepSpan(ctypes.Structure):
         ("start", c_int32),
         ("first_run", c_int32),
         ("run_count", c_int32),
+        ("first_state", c_int32),
+        ("state_count", c_int32),
     )
 
 
@@ -200,6 +232,7 @@ class Step(ctypes.Structure):
         ("span_count", c_int64),
         ("spans", POINTER(StepSpan)),
         ("runs", POINTER(PageRun)),
+        ("states", POINTER(StateRun)),
         ("input", c_char_p),
         ("picked", POINTER(c_int32)),
         ("picked_count", c_int64),

@@ -20,9 +20,11 @@ from layerline.frames import Span
 from node.model.attention.row_pages import RowPages
 from node.model.attention.run_attention import RunAttention
 from node.model.decoder import Decoder
+from node.model.recurrent.slots import StepSlots
 from node.model.stored.products import MOST_ROWS
 
 Work = Callable[[], None]
+NO_SLOTS = StepSlots((), ())
 log = logging.getLogger(__name__)
 
 
@@ -41,7 +43,10 @@ class _Captured:
 
 
 class CapturedSteps:
-    """The steps of up to MOST_ROWS rows through a decoder whose `attention` attends rows at once."""
+    """The steps of up to MOST_ROWS rows through a decoder whose `attention` attends rows at once.
+
+    None of its layers is recurrent: which slots those use is not in one place for every step.
+    """
 
     def __init__(self, decoder: Decoder, attention: RunAttention, capture: Capture) -> None:
         self._decoder = decoder
@@ -62,7 +67,7 @@ class CapturedSteps:
         except RuntimeError as failure:
             log.warning("Steps of few rows cannot be captured here, so that each is launched anew. %s", failure)
             self._fails = True
-            self._decoder.layers_(x_TC, self._attention.row_step(pages))
+            self._decoder.layers_(x_TC, self._attention.row_step(pages), NO_SLOTS)
             return x_TC
         self._captured[len(spans)] = captured
         captured.x_TC.copy_(x_TC)
@@ -75,7 +80,7 @@ class CapturedSteps:
         own_TC, own_pages = x_TC.clone(), pages.with_room_for(self._attention.most_pages)
         step = self._attention.row_step(own_pages)
         return _Captured(
-            x_TC=own_TC, pages=own_pages, replay=self._capture(lambda: self._decoder.layers_(own_TC, step))
+            x_TC=own_TC, pages=own_pages, replay=self._capture(lambda: self._decoder.layers_(own_TC, step, NO_SLOTS))
         )
 
 

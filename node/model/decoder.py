@@ -1,12 +1,13 @@
 """The decoder: plain single-device code for every family that a ModelSpec describes.
 
-    x ← x + attention(norm(x))
+    x ← x + mixer(norm(x))
     x ← x + feed_forward(norm(x))
 
-where a family may norm what is added instead, or as well, and may have both read the same x.
+where what mixes tokens is attention or recurrent. A family may norm what is added instead, or as well, and may have
+both read the same x.
 
-Owns the order of the operations. How a matrix is held is behind `Linear`, where keys and values lie behind
-`StepAttention`. Holds the layers of one stage, so that the ends (embedding, output) may be absent.
+Owns the order of the operations. How a matrix is held is behind `Linear`, where keys, values and states lie behind
+`Step`. Holds the layers of one stage, so that the ends (embedding, output) may be absent.
 
 Source: Touvron et al., LLaMA (2023).
 
@@ -27,20 +28,22 @@ from node.model.feed_forward import FeedForward
 from node.model.latent_attention import LatentAttention
 from node.model.linear.forms import Linear
 from node.model.norm import Norm
-from node.model.rope import Turns
+from node.model.recurrent.slots import StepSlots
+from node.model.recurrent_layer import RecurrentLayer
 from node.model.self_attention import SelfAttention
+from node.model.step import Step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Branch:
-    """How attention or feed-forward is joined to the residual: through norms before and after it, if it has those."""
+    """How the mixer or feed-forward is joined to the residual: through norms before and after it, if it has those."""
 
     before: Norm | None
     after: Norm | None
     scale: float
 
     def read(self, x_TC: Tensor) -> Tensor:
-        """What attention or feed-forward gets of the residual."""
+        """What the mixer or feed-forward gets of the residual."""
         return x_TC if self.before is None else self.before(x_TC)
 
     def add_(self, x_TC: Tensor, made_TC: Tensor) -> None:
@@ -50,18 +53,21 @@ class Branch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer: attention and feed-forward. Without a `feed_forward_branch` both read the same normed residual."""
+    """One layer: what mixes tokens, and the feed-forward.
 
-    attention_branch: Branch
-    attention: SelfAttention | LatentAttention
+    Without a `feed_forward_branch` both read the same normed residual.
+    """
+
+    mixer_branch: Branch
+    mixer: SelfAttention | LatentAttention | RecurrentLayer
     feed_forward_branch: Branch | None
     feed_forward: FeedForward
 
-    def __call__(self, x_TC: Tensor, step: StepAttention, index: int, turns: Turns) -> None:
+    def __call__(self, x_TC: Tensor, step: Step, index: int) -> None:
         """Passes the residual of a step's rows through, in place, as layer number `index` of the stage."""
-        first, second = self.attention_branch, self.feed_forward_branch
+        first, second = self.mixer_branch, self.feed_forward_branch
         read_TC = first.read(x_TC)
-        first.add_(x_TC, self.attention(read_TC, step, index, turns))
+        first.add_(x_TC, self.mixer(read_TC, step, index))
         if second is None:
             first.add_(x_TC, self.feed_forward(read_TC))
         else:
@@ -91,12 +97,14 @@ class Decoder:
         x_TC = self.embedding(ids_T)
         return x_TC if self.spec.embedding_scale == 1.0 else x_TC * self.spec.embedding_scale
 
-    def layers_(self, x_TC: Tensor, step: StepAttention) -> None:
+    def layers_(self, x_TC: Tensor, attention: StepAttention, slots: StepSlots) -> None:
         """Passes the residual of a step's rows through the layers, in place."""
-        ropes = {layer.attention.rope for layer in self.layers if layer.attention.rope is not None}
-        turns = {rope: rope.turns_at(step.positions_T) for rope in ropes}
+        mixers = [layer.mixer for layer in self.layers]
+        ropes = {mixer.rope for mixer in mixers if not isinstance(mixer, RecurrentLayer) and mixer.rope is not None}
+        turns = {rope: rope.turns_at(attention.positions_T) for rope in ropes}
+        step = Step(attention=attention, slots=slots, turns=turns)
         for index, layer in enumerate(self.layers):
-            layer(x_TC, step, index, turns)
+            layer(x_TC, step, index)
 
     def logits(self, x_TC: Tensor) -> Tensor:
         """Logits [T, V] of rows that have passed the last layer, in the dtype of the stage; only where that is."""

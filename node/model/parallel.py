@@ -1,6 +1,6 @@
 """Tensor parallelism, put on a decoder from outside: the decoder itself is plain single-device code.
 
-Each rank has a decoder of its part of the model (`ModelPart.part_of`). What its attention and its feed-forward make of
+Each rank has a decoder of its part of the model (`ModelPart.part_of`). What its mixers and its feed-forward make of
 the residual is only a part of a sum, and its embedding knows only some tokens; here the sums are completed over the
 ranks, so that every rank goes on with the whole residual. The output is left in parts: each rank has the logits of its
 tokens.
@@ -80,9 +80,9 @@ def joined(decoder: Decoder, vocabulary: range, group: RankGroup) -> Decoder:
 
 
 def _joined_layer(layer: Layer, group: RankGroup) -> Layer:
-    attention = layer.attention
+    mixer = layer.mixer
     return dataclasses.replace(
         layer,
-        attention=dataclasses.replace(attention, output=RowParallel(attention.output, group)),
+        mixer=dataclasses.replace(mixer, output=RowParallel(mixer.output, group)),
         feed_forward=SummedFeedForward(layer.feed_forward, group),
     )

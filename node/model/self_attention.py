@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from layerline.models.spec import QueryGrowth
-from node.model.attention.backend import LayerAttention, StepAttention
+from node.model.attention.backend import LayerAttention
 from node.model.linear.forms import Linear
 from node.model.norm import Norm
-from node.model.rope import Rope, Turns, turn_
+from node.model.rope import Rope, turn_
+from node.model.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class SelfAttention:
     qkv: Linear
     output: Linear
 
-    def __call__(self, x_TC: Tensor, step: StepAttention, layer: int, turns: Turns) -> Tensor:
+    def __call__(self, x_TC: Tensor, step: Step, layer: int) -> Tensor:
         """What attention adds to the residual [T, C], as layer number `layer` of the stage."""
         spec = self.core.spec
         heads, kv_heads, head_dim = spec.heads, spec.kv_heads, spec.head_dim
@@ -67,13 +68,13 @@ class SelfAttention:
         if self.qk_norm is not None:
             self.qk_norm(turned_TND)
         if self.rope is not None:
-            turn_(turned_TND, turns[self.rope])
+            turn_(turned_TND, step.turns[self.rope])
         if spec.query_growth is not None:
-            turned_TND.narrow(1, 0, heads).mul_(_growth(spec.query_growth, step.positions_T)[:, None, None])
+            turned_TND.narrow(1, 0, heads).mul_(_growth(spec.query_growth, step.attention.positions_T)[:, None, None])
         q_TKGD = turned_TND.narrow(1, 0, heads).view(rows, kv_heads, -1, head_dim)
         k_TKD = turned_TND.narrow(1, heads, kv_heads)
         v_TKE = qkv_TO.narrow(1, turned, spec.value_numbers).view(rows, kv_heads, -1)
-        return self.output(step.attend(layer, q_TKGD, k_TKD, v_TKE).flatten(1))
+        return self.output(step.attention.attend(layer, q_TKGD, k_TKD, v_TKE).flatten(1))
 
 
 def _growth(growth: QueryGrowth, positions_T: Tensor) -> Tensor:

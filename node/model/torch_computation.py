@@ -18,6 +18,7 @@ from layerline.frames import Frame, SampledToken, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import ModelSizes
+from layerline.models.slot_sizes import slots_of
 from layerline.plan import StageSpec
 from node.model.attention.backend import PagedAttention
 from node.model.attention.row_choice import row_attention_on
@@ -26,6 +27,8 @@ from node.model.captured_steps import CapturedSteps, capture_on
 from node.model.decoder import Decoder
 from node.model.linear.load import HeldAs
 from node.model.parallel import joined
+from node.model.recurrent.slots import Slots
+from node.model.recurrent_layer import RecurrentLayer
 from node.model.stored.products import block_kernels_on
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
 from node.model.token_sampling import TokenSampling
@@ -43,6 +46,7 @@ class TorchComputation:
         self,
         decoder: Decoder,
         attention: PagedAttention,
+        slots: Slots,
         sampling: TokenSampling,
         device: torch.device,
         weights_bytes: int,
@@ -52,13 +56,14 @@ class TorchComputation:
         self._captured = captured
         self._decoder = decoder
         self._attention = attention
+        self._slots = slots
         self._sampling = sampling
         self._device = device
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of the pages."""
-        return self._attention.nbytes
+        """Bytes of pages and slots."""
+        return self._attention.nbytes + self._slots.nbytes
 
     @torch.inference_mode()
     def passed(self, frame: Frame) -> TorchRows:
@@ -69,7 +74,7 @@ class TorchComputation:
         if self._captured is not None and self._captured.takes(frame.spans):
             x_TC = self._captured.passed(x_TC, frame.spans)
         else:
-            self._decoder.layers_(x_TC, self._attention.plan(frame.spans))
+            self._decoder.layers_(x_TC, self._attention.plan(frame.spans), self._slots.plan(frame.spans))
         return TorchRows(x_TC, self._decoder, self._sampling)
 
 
@@ -121,7 +126,7 @@ def load_computation(
     held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, held_as=held_as)
     decoder = load_decoder(card, path, held, weights_bytes, progress)
     attention = RunAttention.allocate(
-        [layer.attention.core for layer in decoder.layers],
+        [None if isinstance(layer.mixer, RecurrentLayer) else layer.mixer.core for layer in decoder.layers],
         pages=spec.pages,
         page_tokens=spec.page_tokens,
         kv_dtype=spec.held_kv_dtype,
@@ -129,13 +134,16 @@ def load_computation(
         device=device,
         rows=row_attention_on(device),
     )
+    recurrent = [decoder.spec.layer(n).recurrent for n in range(spec.first_layer, spec.last_layer + 1)]
+    slots = Slots(recurrent, slots_of(card.spec, spec.held_kv_dtype, spec.pages * spec.page_tokens), device)
     has_experts = any(kind.feed_forward.experts for kind in card.spec.kinds)
-    capture = None if has_experts else capture_on(device)  # which experts are launched is another each time
+    varies = has_experts or any(recurrent)  # which experts are launched, or which slots are used
+    capture = None if varies else capture_on(device)
     if group.count > 1:
         decoder, capture = joined(decoder, part.vocabulary, group), None  # what ranks do together is not captured
     captured = None if capture is None else CapturedSteps(decoder, attention, capture)
     sampling = TokenSampling(part.vocabulary.start, group)
-    return TorchComputation(decoder, attention, sampling, device, weights_bytes, captured)
+    return TorchComputation(decoder, attention, slots, sampling, device, weights_bytes, captured)
 
 
 def _device(name: str) -> torch.device:

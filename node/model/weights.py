@@ -23,7 +23,7 @@ from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
 from layerline.models.rope_spec import RopeSpec
-from layerline.models.spec import AttentionSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from node.model.attention.backend import LayerAttention
 from node.model.decoder import Branch, Decoder, Layer, Output
 from node.model.embedding import Embedding
@@ -33,11 +33,15 @@ from node.model.latent_attention import LatentAttention, QueryLatent
 from node.model.linear.forms import Linear
 from node.model.linear.load import HeldAs, load_embedding, load_linear, load_tensor, load_tied
 from node.model.norm import Norm
+from node.model.recurrent.load import load_recurrence
+from node.model.recurrent_layer import RecurrentLayer
 from node.model.rope import Rope
 from node.model.self_attention import HeadsNorm, RowsNorm, SelfAttention
+from node.slices.attention_slices import AttentionSlices
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices
+from node.slices.recurrent_slices import RecurrentSlices
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 
 LOADING_THREADS = 2
@@ -119,16 +123,24 @@ class _StageLoader:
         first = self._branch(slices.attention_norm, slices.attention_after_norm, layer.branch_scale)
         second = self._branch(slices.feed_forward_norm, slices.feed_forward_after_norm, layer.branch_scale)
         return Layer(
-            attention_branch=first,
-            attention=self._attention(layer.attention, slices),
+            mixer_branch=first,
+            mixer=self._mixer(layer, slices),
             feed_forward_branch=None if layer.parallel else second,
             feed_forward=self._feed_forward(layer.feed_forward, slices.feed_forward),
         )
 
-    def _attention(self, spec: AttentionSpec, slices: LayerSlices) -> SelfAttention | LatentAttention:
-        output = self._linear(slices.attention_output, slices.attention_output_bias)
-        if slices.latent is not None:
-            return self._latent_attention(spec, slices.latent, output)
+    def _mixer(self, layer: LayerSpec, slices: LayerSlices) -> SelfAttention | LatentAttention | RecurrentLayer:
+        output, own = self._linear(slices.attention_output, slices.attention_output_bias), slices.mixer
+        if isinstance(own, RecurrentSlices):
+            assert layer.recurrent is not None, "it has slices of a recurrent layer"
+            made = self._linear(own.made, own.made_bias)
+            recurrence = load_recurrence(self._source, layer.recurrent, own, self._held_as)
+            return RecurrentLayer(made=made, recurrence=recurrence, output=output)
+        if isinstance(own, LatentSlices):
+            return self._latent_attention(layer.attention, own, output)
+        return self._attention(layer.attention, own, output)
+
+    def _attention(self, spec: AttentionSpec, slices: AttentionSlices, output: Linear) -> SelfAttention:
         return SelfAttention(
             core=LayerAttention(spec=spec, sinks_KG=self._sinks(slices, spec)),
             rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
@@ -186,7 +198,7 @@ class _StageLoader:
             down=self._linear(slices.down, slices.down_bias),
         )
 
-    def _sinks(self, slices: LayerSlices, spec: AttentionSpec) -> Tensor | None:
+    def _sinks(self, slices: AttentionSlices, spec: AttentionSpec) -> Tensor | None:
         """Of each head, in float32."""
         if not spec.sinks:
             return None
@@ -199,7 +211,7 @@ class _StageLoader:
     def _linear(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> Linear:
         return load_linear(self._source, slices, self._held_as, bias)
 
-    def _qk_norm(self, slices: LayerSlices, spec: AttentionSpec) -> HeadsNorm | RowsNorm | None:
+    def _qk_norm(self, slices: AttentionSlices, spec: AttentionSpec) -> HeadsNorm | RowsNorm | None:
         """The heads of q and k share a weight each, if each head is normed by itself."""
         if spec.qk_norm == "none":
             return None
@@ -215,8 +227,9 @@ class _StageLoader:
 
 def _ropes(part: ModelSpec, held: Held) -> dict[tuple[RopeSpec, int], Rope]:
     """One for each rotation that a layer has, by its description and the size of a head."""
-    layers = [part.layer(index).attention for index in range(held.first_layer, held.last_layer + 1)]
-    wanted = {(layer.rope, layer.head_dim) for layer in layers if layer.rope is not None}
+    mixers = [part.layer(index).mixer for index in range(held.first_layer, held.last_layer + 1)]
+    attentions = [mixer for mixer in mixers if isinstance(mixer, AttentionSpec)]
+    wanted = {(attention.rope, attention.head_dim) for attention in attentions if attention.rope is not None}
     return {(rope, head_dim): Rope.of(rope, head_dim, held.held_as.device) for rope, head_dim in wanted}
 
 

@@ -17,6 +17,7 @@ from layerline.frames import Frame, SampledToken, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.sizes import LOGITS_ROWS, ModelSizes
+from layerline.models.slot_sizes import slots_of
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 from node.kernels.engine import Engine
@@ -115,11 +116,12 @@ def load_computation(
     wanted = Wanted(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, weights=spec.held_weights)
     weights = load_weights(library(), card, path, wanted, total_bytes, progress)
     pages = KvPages(
-        [layer.spec.attention for layer in weights.layers],
+        [layer.spec.mixer for layer in weights.layers],
         pages=spec.pages,
         page_tokens=spec.page_tokens,
         kv_dtype=spec.held_kv_dtype,
         sinks=[layer.sinks for layer in weights.layers],
+        slots=slots_of(card.spec, spec.held_kv_dtype, spec.pages * spec.page_tokens),
     )
     sums, use = _among(part, group)
     held = Sizes(max_rows=spec.max_rows, precision=spec.precision, dtype=spec.dtype)
@@ -142,6 +144,7 @@ def _engine(threads: int, model: ModelSpec) -> Engine:
         wanted = {
             (kind.attention.heads, kind.attention.kv_heads, kind.attention.head_dim, kind.attention.value_dim)
             for kind in model.kinds
+            if kind.recurrent is None
         }
         scratch_bytes = max(library().calls.layerline_attention_bytes(*sizes) for sizes in wanted)
         return Engine(library(), chosen_instruction_set(), threads, scratch_bytes)

@@ -1,4 +1,4 @@
-"""The memory of a stage's keys and values.
+"""The memory of a stage's keys and values, and of its recurrent layers' states.
 
 A page is some tiles; a tile has 16 positions of every head of a layer. What is in a tile is the kernels' business.
 """
@@ -12,38 +12,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.kv_sizes import position_bytes
+from layerline.models.recurrent import RecurrentSpec
+from layerline.models.slot_sizes import slot_bytes
 from layerline.models.spec import AttentionSpec
 from node.kernels.engine import aligned_bytes
-from node.kernels.structures import KV_STORAGES, TILE, AttentionForm, LayerState, Pages
+from node.kernels.structures import KV_STORAGES, TILE, AttentionForm, LayerState, Pages, States
 
 
 class KvPages:
-    """The pages of some layers."""
+    """The pages of some layers, of those that are recurrent the slots."""
 
     def __init__(
         self,
-        layers: Sequence[AttentionSpec],
+        layers: Sequence[AttentionSpec | RecurrentSpec],
         *,
         pages: int,
         page_tokens: int,
         kv_dtype: str,
         sinks: Sequence[NDArray[np.float32] | None] = (),
+        slots: int = 0,
     ) -> None:
         """`sinks` are those of each layer's heads; empty: none has any."""
         assert page_tokens % TILE == 0, "a page is whole tiles"
         self.page_tokens = page_tokens
-        sizes = [TILE * position_bytes(spec, kv_dtype) // spec.kv_heads for spec in layers]
-        self._memory = [
-            aligned_bytes(pages * self.page_tiles * spec.kv_heads * size)
-            for spec, size in zip(layers, sizes, strict=True)
-        ]
+        self._memory: list[NDArray[np.uint8]] = []
         self._sinks = sinks or [None] * len(layers)
-        self.states = (LayerState * len(layers))(
-            *(
-                _state(spec, memory, size, kv_dtype, own)
-                for spec, memory, size, own in zip(layers, self._memory, sizes, self._sinks, strict=True)
-            )
-        )
+        self.states = (LayerState * len(layers))()
+        for number, (spec, own) in enumerate(zip(layers, self._sinks, strict=True)):
+            if isinstance(spec, AttentionSpec):
+                size = TILE * position_bytes(spec, kv_dtype) // spec.kv_heads
+                memory = aligned_bytes(pages * self.page_tiles * spec.kv_heads * size)
+                self.states[number] = _state(spec, memory, size, kv_dtype, own)
+            else:
+                memory = aligned_bytes(slots * slot_bytes(spec))
+                self.states[number].states = States(memory.ctypes.data, spec.state_numbers)
+            self._memory.append(memory)
 
     @property
     def page_tiles(self) -> int:
@@ -52,7 +55,7 @@ class KvPages:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pages."""
+        """Bytes of all pages and slots."""
         return sum(memory.nbytes for memory in self._memory)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from layerline.frames import Span, TensorBytes
 from layerline.models.sizes import LOGITS_ROWS
-from layerline.models.spec import ModelSpec
+from layerline.models.spec import AttentionSpec, ModelSpec
 from node.kernels.engine import Engine, aligned_bytes, aligned_rows
 from node.kernels.structures import Rotation, Rows, Work
 from node.native.feed_forward import NativeExperts, NativeFeedForward
@@ -120,7 +120,8 @@ class _Buffers:
         routed = max((each.router.outputs for each in experts), default=0)
         pairs = max((rows * each.pairs_of_a_row for each in experts), default=0)
         width = max((each.widest for each in experts), default=0)
-        latents = {kind.attention for kind in part.kinds if kind.attention.latent}
+        mixers = {kind.mixer for kind in part.kinds}
+        latents = {mixer for mixer in mixers if isinstance(mixer, AttentionSpec) and mixer.latent}
         assert len(latents) <= 1, "a key has its place behind as many queries in every layer"
         latent = next(iter(latents), None)
         reading = aligned_rows(rows, latent.query_numbers + latent.key_numbers if latent else 0)
@@ -182,4 +183,5 @@ def _matrices(layer: NativeLayer) -> tuple[NativeMatrix, ...]:
     made = layer.feed_forward
     own = made.matrices if isinstance(made, NativeFeedForward) else (made.router,)
     before = () if layer.latent is None else layer.latent.matrices
-    return *before, *filter(None, (layer.qkv,)), layer.attention_output, *own
+    recurrent = layer.recurrent.made if layer.recurrent else None
+    return *before, *filter(None, (layer.qkv, recurrent)), layer.attention_output, *own

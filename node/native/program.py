@@ -23,6 +23,7 @@ from node.native.latent import NativeLatent
 from node.native.latent_program import latent_attended
 from node.native.matrices import NativeMatrix
 from node.native.operations import Buffer, Operations, norm, product, turn
+from node.native.recurrent import NativeRecurrent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,7 @@ class NativeLayer:
 
     spec: LayerSpec
     attention_norm_C: NDArray[np.float32] | None
+    recurrent: NativeRecurrent | None  # in the place of those from `latent` to `sinks`
     latent: NativeLatent | None  # in the place of those from `qkv` to `k_norm`
     qkv: NativeMatrix | None
     q_norm: NDArray[np.float32] | None  # of a head, or of all heads
@@ -149,7 +151,10 @@ class _Building:
         yield from self._added(made.down, after_C, spec.branch_scale)
 
     def _attended(self, layer: NativeLayer, source: Buffer, index: int) -> Operations:
-        """What attention gives for the rows of `source`, in Buffer.NARROW."""
+        """What attention or a recurrent layer gives for the rows of `source`, in Buffer.NARROW."""
+        if layer.recurrent is not None:
+            yield from layer.recurrent.mixed(source, index)
+            return
         if layer.latent is not None:
             assert layer.rotation is not None, "the key beside a latent is turned"
             yield from latent_attended(layer.spec.attention, layer.rotation, layer.latent, source, index)

@@ -6,10 +6,11 @@ Written for speed, since it is between a frame's arrival and its computing: plai
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from layerline import frames
 from layerline.frames import Span
-from node.kernels.structures import PageRun, Step, StepSpan
+from node.kernels.structures import PageRun, StateRun, Step, StepSpan
 
 
 def step_of(data: bytes, spans: Sequence[Span], picked: Sequence[int], page_tokens: int) -> Step:
@@ -19,21 +20,35 @@ def step_of(data: bytes, spans: Sequence[Span], picked: Sequence[int], page_toke
     """
     placed: list[StepSpan] = []
     runs: list[PageRun] = []
+    states: list[StateRun] = []
     rows = 0
     for span in spans:
-        first_position = span.skipped_pages * page_tokens
-        placed.append(StepSpan(rows, span.count, first_position, span.start, len(runs), len(span.pages)))
-        runs += [PageRun(run.first, run.count) for run in span.pages]
+        pages, own, first_position = span.pages, span.states, span.skipped_pages * page_tokens
+        first_run, first_state = len(runs), len(states)
+        placed.append(
+            StepSpan(rows, span.count, first_position, span.start, first_run, len(pages), first_state, len(own))
+        )
+        runs += [PageRun(run.first, run.count) for run in pages]
+        if own:
+            states += _states_of(own, rows)
         rows += span.count
     return Step(
         rows=rows,
         span_count=len(placed),
         spans=(StepSpan * len(placed))(*placed),
         runs=(PageRun * len(runs))(*runs),
+        states=(StateRun * len(states))(*states),
         input=data,
         picked=_numbers(picked),
         picked_count=len(picked),
     )
+
+
+def _states_of(runs: Sequence[frames.StateRun], row: int) -> Iterator[StateRun]:
+    """Those of rows from `row` on."""
+    for run in runs:
+        yield StateRun(row, run.count, -1 if run.source is None else run.source, run.target)
+        row += run.count
 
 
 def picking_step(picked: Sequence[int]) -> Step:

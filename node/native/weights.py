@@ -15,15 +15,18 @@ from layerline.models.card import ModelCard
 from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.spec import AttentionSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from node.kernels.library import Library
 from node.native.feed_forward import NativeExperts, NativeFeedForward, load_experts
 from node.native.latent import NativeLatent, load_latent
 from node.native.matrices import NativeMatrix, load_matrix, load_vector, room_for
 from node.native.program import NativeLayer
+from node.native.recurrent import NativeRecurrent, load_recurrent
+from node.slices.attention_slices import AttentionSlices
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices
+from node.slices.recurrent_slices import RecurrentSlices
 from node.slices.rope_frequencies import frequencies
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 
@@ -77,8 +80,10 @@ class _Loading:
         self._wanted = wanted
         self._part = wanted.part.part_of(model)
         self._numbers = range(wanted.first_layer, wanted.last_layer + 1)
-        specs = [self._part.layer(number).attention for number in self._numbers]
-        self._rotations = list(dict.fromkeys((spec.rope, spec.head_dim) for spec in specs if spec.rope is not None))
+        mixers = [self._part.layer(number).mixer for number in self._numbers]
+        attentions = [mixer for mixer in mixers if isinstance(mixer, AttentionSpec)]
+        wanted_ropes = ((spec.rope, spec.head_dim) for spec in attentions if spec.rope is not None)
+        self._rotations = list(dict.fromkeys(wanted_ropes))
 
     def load(self) -> NativeWeights:
         ends = EndSlices.of(self._model, self._wanted.part)
@@ -104,22 +109,33 @@ class _Loading:
 
     def _layer(self, number: int) -> NativeLayer:
         slices, spec = LayerSlices.of(self._model, self._wanted.part, number), self._part.layer(number)
-        rope = spec.attention.rope
+        own = slices.mixer
+        plain = own if isinstance(own, AttentionSlices) else None
         return NativeLayer(
             spec=spec,
             attention_norm_C=self._vector(slices.attention_norm),
-            latent=self._latent(spec.attention, slices.latent) if slices.latent else None,
-            qkv=self._matrix(slices.qkv, slices.qkv_bias) if slices.qkv else None,
-            q_norm=self._vector(slices.q_norm),
-            k_norm=self._vector(slices.k_norm),
-            rotation=None if rope is None else self._rotations.index((rope, spec.attention.head_dim)),
-            sinks=self._vector(slices.sinks),
+            recurrent=self._recurrent(spec, own) if isinstance(own, RecurrentSlices) else None,
+            latent=self._latent(spec.attention, own) if isinstance(own, LatentSlices) else None,
+            qkv=self._matrix(plain.qkv, plain.qkv_bias) if plain else None,
+            q_norm=self._vector(plain.q_norm) if plain else None,
+            k_norm=self._vector(plain.k_norm) if plain else None,
+            rotation=self._rotation(spec),
+            sinks=self._vector(plain.sinks) if plain else None,
             attention_output=self._matrix(slices.attention_output, slices.attention_output_bias),
             attention_after_norm_C=self._vector(slices.attention_after_norm),
             feed_forward_norm_C=self._vector(slices.feed_forward_norm),
             feed_forward=self._feed_forward(spec.feed_forward, slices.feed_forward),
             feed_forward_after_norm_C=self._vector(slices.feed_forward_after_norm),
         )
+
+    def _rotation(self, layer: LayerSpec) -> int | None:
+        if layer.recurrent is not None or layer.attention.rope is None:
+            return None
+        return self._rotations.index((layer.attention.rope, layer.attention.head_dim))
+
+    def _recurrent(self, layer: LayerSpec, slices: RecurrentSlices) -> NativeRecurrent:
+        assert layer.recurrent is not None, "it has slices of a recurrent layer"
+        return load_recurrent(layer.recurrent, slices, self._matrix, self._vector)
 
     def _latent(self, spec: AttentionSpec, slices: LatentSlices) -> NativeLatent:
         return load_latent(self._library, self._source, spec, slices, self._wanted.weights, self._matrix)

@@ -1,7 +1,6 @@
 """Which slices of a model's tensors each matrix and vector of a stage consists of, in whatever form they are held.
 
-Owns the names of the tensors, and the order of rows in stacked matrices. Rows of what is rotated are in the order of
-pairs.
+Owns the names of the tensors, and the order of rows in stacked matrices.
 """
 
 from __future__ import annotations
@@ -9,12 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layerline.models.model_parts import ModelPart
-from layerline.models.spec import ModelSpec
+from layerline.models.recurrent import ShortConvSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
+from node.slices.attention_slices import AttentionSlices
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices, feed_forward_slices
 from node.slices.latent_slices import LatentSlices
-from node.slices.rope_frequencies import pair_order
+from node.slices.recurrent_slices import RecurrentSlices
 from node.slices.sides import Side, Sides
 from node.slices.tensor_source import TensorSlice
+
+MixerSlices = AttentionSlices | LatentSlices | RecurrentSlices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,12 +28,7 @@ class LayerSlices:
     """
 
     attention_norm: Slices
-    latent: LatentSlices | None  # in the place of those from `qkv` to `k_norm`
-    qkv: Slices
-    qkv_bias: Slices
-    q_norm: Slices
-    k_norm: Slices
-    sinks: Slices
+    mixer: MixerSlices
     attention_output: Slices
     attention_output_bias: Slices
     attention_after_norm: Slices
@@ -42,42 +40,37 @@ class LayerSlices:
     def of(cls, model: ModelSpec, part: ModelPart, layer: int) -> LayerSlices:
         """Those of one layer, of which a rank has `part`."""
         whole, sides, prefix = model.layer(layer), Sides.of(model, part, layer), f"layers.{layer}."
-        spec, is_first = whole.attention, part.vocabulary.start == 0
-        order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
-        rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
+        is_first, output_bias = part.vocabulary.start == 0, _has_output_bias(whole)
 
         def matrix(name: str, rows: Side, columns: Side) -> TensorSlice:
             return TensorSlice(name=prefix + name, rows=rows, columns=columns)
 
-        def stacked(ending: str, columns: Side | None) -> Slices:
-            return tuple(
-                TensorSlice(name=prefix + name + ending, rows=side, columns=columns, head_order=head_order)
-                for name, (side, head_order) in rows.items()
-            )
-
         def vector(name: str, rows: Side, *, wanted: bool) -> Slices:
             return (TensorSlice(name=prefix + name, rows=rows),) if wanted else ()
-
-        def qk_norm(name: str, rows: Side) -> Slices:
-            own = sides.head if spec.qk_norm == "heads" else rows
-            return () if spec.qk_norm == "none" else (TensorSlice(name=prefix + name, rows=own, head_order=order),)
 
         before, after = whole.norms != "after", whole.norms != "before"
         return cls(
             attention_norm=vector("attention_norm", sides.hidden, wanted=before),
-            latent=LatentSlices.of(spec, sides, prefix) if spec.latent else None,
-            qkv=stacked("", sides.hidden) if spec.latent is None else (),
-            qkv_bias=stacked("_bias", None) if spec.qkv_bias else (),
-            q_norm=qk_norm("q_norm", sides.queries),
-            k_norm=qk_norm("k_norm", sides.keys),
-            sinks=vector("sinks", sides.heads, wanted=spec.sinks),
+            mixer=_mixer_slices(whole, sides, prefix),
             attention_output=(matrix("attention_output", sides.hidden, sides.attended),),
-            attention_output_bias=vector("attention_output_bias", sides.hidden, wanted=spec.output_bias and is_first),
+            attention_output_bias=vector("attention_output_bias", sides.hidden, wanted=output_bias and is_first),
             attention_after_norm=vector("attention_after_norm", sides.hidden, wanted=after),
             feed_forward_norm=vector("ffn_norm", sides.hidden, wanted=before and not whole.parallel),
             feed_forward=feed_forward_slices(whole.feed_forward, sides, prefix, is_first=is_first),
             feed_forward_after_norm=vector("ffn_after_norm", sides.hidden, wanted=after),
         )
+
+
+def _mixer_slices(layer: LayerSpec, sides: Sides, prefix: str) -> MixerSlices:
+    if layer.recurrent is not None:
+        return RecurrentSlices.of(layer.recurrent, sides, prefix)
+    return (LatentSlices if layer.attention.latent else AttentionSlices).of(layer.attention, sides, prefix)
+
+
+def _has_output_bias(layer: LayerSpec) -> bool:
+    if isinstance(layer.mixer, AttentionSpec):
+        return layer.mixer.output_bias
+    return isinstance(layer.mixer, ShortConvSpec) and layer.mixer.bias
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

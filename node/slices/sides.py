@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-from layerline.models.model_parts import ModelPart
-from layerline.models.spec import ModelSpec
+from layerline.models.model_parts import LayerPart, ModelPart
+from layerline.models.recurrent import DeltaNetSpec
+from layerline.models.spec import LayerSpec, ModelSpec
+from layerline.models.tensor_rules import (
+    ATTENDED,
+    CONVOLVED,
+    FEED_FORWARD,
+    HEADS,
+    KEYS,
+    MADE_FROM_LATENT,
+    QUERIES,
+    READ_LATENTS,
+    SHARED,
+    VALUES,
+    VOCABULARY,
+    side_lengths,
+)
+
+_OF_HEADS = {HEADS, ATTENDED, READ_LATENTS, MADE_FROM_LATENT, CONVOLVED}  # in every layer that has them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,7 +37,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sides:
-    """The sides that tensors have, in the words of `layerline.models.tensor_rules`."""
+    """The sides that tensors have, in the words of `layerline.models.tensor_rules`; of length 0 where there is none."""
 
     vocabulary: Side
     hidden: Side
@@ -37,37 +56,27 @@ class Sides:
     made_from_latent: Side
     read_latents: Side
     plain: Side
+    taps: Side
+    convolved: Side
+    made: Side
 
     @classmethod
     def of(cls, spec: ModelSpec, part: ModelPart, layer: int) -> Sides:
         """Those of one layer of a model of which one rank has `part`; hidden side and router are never split."""
-        attention, feed_forward = spec.layer(layer).attention, spec.layer(layer).feed_forward
-        own, experts, latent = part.kinds[spec.layer_kinds[layer]], feed_forward.experts, attention.latent
-        made_dim = latent.plain_dim + latent.value_dim if latent else 0
-        return cls(
-            vocabulary=Side(length=spec.vocabulary, part=part.vocabulary),
-            hidden=_whole(spec.hidden),
-            feed_forward=Side(length=feed_forward.intermediate, part=own.intermediate),
-            queries=_of_heads(attention.heads, own.heads, attention.made_query_dim),
-            keys=_of_heads(attention.kv_heads, own.kv_heads, attention.head_dim),
-            values=_of_heads(attention.kv_heads, own.kv_heads, attention.value_dim),
-            attended=_of_heads(attention.heads, own.heads, attention.made_value_dim),
-            head=_whole(attention.head_dim),
-            heads=_of_heads(attention.heads, own.heads, 1),
-            experts=_whole(experts.count if experts else 0),
-            shared=Side(length=experts.shared_intermediate if experts else 0, part=own.shared),
-            one=_whole(1),
-            query_latent=_whole(latent.query_rank if latent else 0),
-            latent=_whole(attention.value_dim),
-            made_from_latent=_of_heads(attention.heads, own.heads, made_dim),
-            read_latents=_of_heads(attention.heads, own.heads, attention.value_dim),
-            plain=_whole(latent.plain_dim if latent else 0),
-        )
+        own, kind = part.kinds[spec.layer_kinds[layer]], spec.layer(layer)
+        lengths = side_lengths(spec, kind)
+        parts = {VOCABULARY: part.vocabulary, FEED_FORWARD: own.intermediate, SHARED: own.shared}
+        for heads, whole, names in _split_sides(own, kind):
+            for name in names & lengths.keys():
+                size = lengths[name] // whole
+                parts[name] = range(heads.start * size, heads.stop * size)
+        sides = {field.name: lengths.get(field.name, 0) for field in dataclasses.fields(cls)}
+        return cls(**{name: Side(length=size, part=parts.get(name, range(size))) for name, size in sides.items()})
 
 
-def _whole(length: int) -> Side:
-    return Side(length=length, part=range(length))
-
-
-def _of_heads(heads: int, part: range, head_dim: int) -> Side:
-    return Side(length=heads * head_dim, part=range(part.start * head_dim, part.stop * head_dim))
+def _split_sides(part: LayerPart, layer: LayerSpec) -> Iterator[tuple[range, int, Set[str]]]:
+    """The heads of which a rank has some, of how many, and the sides that are made of as many equal parts."""
+    mixer = layer.mixer
+    of_queries = {VALUES} if isinstance(mixer, DeltaNetSpec) else {QUERIES}
+    yield part.heads, mixer.heads, of_queries | _OF_HEADS
+    yield part.kv_heads, mixer.kv_heads, {QUERIES, KEYS, VALUES} - of_queries

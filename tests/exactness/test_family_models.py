@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 from layerline.frames import PageRun
 from layerline.models.known_families import known_families
 from tests.fakes.cases import cases
+from tests.fakes.crowd import Crowd
 from tests.fakes.family_models import FAMILIES
 from tests.fakes.logits import assert_close
 from tests.fakes.made_models import write_family, write_family_gguf
 from tests.fakes.ranked_stages import ranked_chain
+from tests.fakes.slot_book import BORDER_TOKENS
 from tests.fakes.tiny_models import (
     BY_KERNELS,
     Rows,
@@ -40,6 +43,9 @@ MOSTLY_BY_KERNELS = pytest.mark.parametrize(
 )
 COMPUTED = pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
 PAGES = (PageRun(first=0, count=32),)
+CROWD = (50, 50, 33, 50, 17)  # tokens that prompts of a crowd have in common
+CROWD_CONTEXT, CROWD_PAGES = 70, 10  # of which one alone takes five
+LAST_BORDER = len(TOKENS) // BORDER_TOKENS * BORDER_TOKENS
 SCATTERED = tuple(PageRun(first=63 - 2 * page, count=1) for page in range(16))  # a stranger's
 
 
@@ -51,10 +57,10 @@ class Case:
         self.most_ranks = model.most_ranks
         self.path = write_family(folder / "folder", model)
         self.stored = [StoredModel.at(self.path)]
-        reference = self.stored[0].reference()
-        self.expected = reference_logits(reference, TOKENS)
-        self.strangers = reference_logits(reference, STRANGERS)
-        self.greedy = reference_greedy(reference, PROMPT, 6)
+        self.reference = self.stored[0].reference()
+        self.expected = reference_logits(self.reference, TOKENS)
+        self.strangers = reference_logits(self.reference, STRANGERS)
+        self.greedy = reference_greedy(self.reference, PROMPT, 6)
         if model.gguf is not None:
             self.stored.append(StoredModel.at(write_family_gguf(folder / "model.gguf", self.path, model)))
 
@@ -86,7 +92,7 @@ def assert_exact(case: Case, chain: StageChain, sizes: Sequence[int] = (64, 16, 
             assert_close(logits_of(drawn[0]), case.expected[start + len(token_ids) - 1])
             if len(rows) > 1:
                 assert_close(logits_of(drawn[1]), case.strangers[5 * index + 4])
-    for start in range(len(TOKENS) - 8, len(TOKENS)):
+    for start in range(LAST_BORDER, len(TOKENS)):
         (token,) = chain.step(Rows(token_ids=TOKENS[start : start + 1], start=start, pages=PAGES))
         assert_close(logits_of(token), case.expected[start])
     assert chain.greedy(PROMPT, len(case.greedy)) == case.greedy
@@ -118,6 +124,35 @@ def test_weights_in_bfloat16(
     expected: NDArray[np.float32] = reference_logits(stored.reference(), TOKENS)
     (drawn,) = stored.chain(2, **computed).step(Rows(token_ids=TOKENS[:64], pages=PAGES))
     assert_close(logits_of(drawn), expected[63])
+
+
+@MOSTLY_BY_KERNELS
+def test_crowd(case: Case, computed: dict[str, Any]) -> None:
+    """Prompts that begin alike, in chunks of any size, with too few pages for all of them, lose none of their tokens."""
+    model = case.stored[0]
+    chain = model.chain(2, **{**computed, "page_tokens": 16, "pages": CROWD_PAGES})
+    reach_tokens = model.card.spec.reach_tokens
+    crowd = Crowd(
+        chain,
+        random.Random(5),
+        pages=CROWD_PAGES,
+        context_tokens=CROWD_CONTEXT,
+        page_tokens=16,
+        reach_tokens=reach_tokens,
+        slots=chain.slots,
+    )
+    prompts = [[*TOKENS[:length], *STRANGERS[number : number + 3]] for number, length in enumerate(CROWD)]
+    for number, prompt in enumerate(prompts):
+        crowd.ask(number, prompt, max_tokens=0)
+    crowd.drain()
+    figures = crowd.scheduler.figures()
+    assert figures.hit_tokens > 0
+    assert reach_tokens or figures.preemptions > 0, "a sequence that slides along takes few pages"
+    for number, prompt in enumerate(prompts):
+        answer = crowd.answers[number]
+        assert len(answer) == CROWD_CONTEXT - len(prompt)
+        likely = reference_logits(case.reference, [*prompt, *answer])[len(prompt) - 1 : -1].argmax(axis=-1)
+        assert answer == likely.tolist()
 
 
 def test_both_containers_have_one_spec(case: Case) -> None:

@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import gguf
 import numpy as np
 import platformdirs
 import pytest
@@ -19,7 +20,15 @@ from layerline.models.read import TensorReader
 from layerline.models.sizes import ModelSizes
 from tests.fakes.logits import assert_close
 from tests.fakes.model_files import stored_name
-from tests.fakes.tiny_models import Rows, StoredModel, chunks, logits_of, reference_greedy, reference_logits
+from tests.fakes.tiny_models import (
+    BY_KERNELS,
+    Rows,
+    StoredModel,
+    chunks,
+    logits_of,
+    reference_greedy,
+    reference_logits,
+)
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
@@ -132,6 +141,42 @@ def test_smollm2_is_that_of_transformers(smollm2: StoredModel, stages: int) -> N
         position = start + len(token_ids) - 1
         assert_close(logits_of(drawn), expected[position])
     assert chain.greedy(CAPITAL, 16) == answer
+
+
+def in_eight_experts(source: Path, target: Path) -> Path:
+    """A GGUF file of a Llama, each of its feed-forwards copied into eight experts of which a random router takes two."""
+    reader, writer = gguf.GGUFReader(source), gguf.GGUFWriter(target, "llama")
+    writer.add_expert_count(8)
+    writer.add_expert_used_count(2)
+    for name, found in reader.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            writer.add_key_value(name, found.contents(), found.types[0], found.types[-1] if found.types[1:] else None)
+    random = np.random.default_rng(6)
+    for tensor in reader.tensors:
+        name, data = tensor.name, tensor.data
+        for part in ("gate", "up", "down"):
+            if name.endswith(f"ffn_{part}.weight"):
+                name, data = name.replace(f"ffn_{part}", f"ffn_{part}_exps"), np.repeat(data[None], 8, axis=0)
+        writer.add_tensor(name, data, raw_dtype=tensor.tensor_type)
+        if name.endswith("ffn_gate_exps.weight"):
+            router = random.standard_normal((8, int(tensor.shape[0])), np.float32)
+            writer.add_tensor(name.replace("gate_exps", "gate_inp"), router)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
+@SLOW
+@pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
+def test_smollm2_in_eight_experts_is_smollm2(smollm2: StoredModel, tmp_path: Path, computed: dict[str, Any]) -> None:
+    experts = StoredModel.at(in_eight_experts(smollm2.path, tmp_path / "experts.gguf"))
+    assert experts.card.size_bytes > 4 * smollm2.card.size_bytes
+    chains = [model.chain(2, **computed) for model in (smollm2, experts)]
+    drawn = [chain.step(Rows(token_ids=CAPITAL)) for chain in chains]
+    assert_close(logits_of(drawn[1][0]), logits_of(drawn[0][0]))
+    assert chains[1].greedy(CAPITAL, 8) == BERLIN
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ class Crowd:
         context_tokens: int,
         reach_tokens: int = 0,
         page_tokens: int = PAGE_TOKENS,
+        slots: int = 0,
     ) -> None:
         self._luck = luck
         self._chain = chain

@@ -73,6 +73,11 @@ def pairs_interleaved(name: str, rows: Rows) -> Mapping[str, Rows]:
     return {name: rows}
 
 
+def conv_squeezed(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As llama.cpp's converter does it: the taps of a channel are a row."""
+    return {name: rows[:, 0] if name.endswith("conv.weight") else rows}
+
+
 _STACKED = re.compile(r"(.*experts)\.(\d+)\.(.*)")
 
 

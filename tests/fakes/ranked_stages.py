@@ -73,7 +73,7 @@ def ranked_chain(
             )
             for index, degree in enumerate(degrees)
         ]
-        yield StageChain(stages)
+        yield StageChain(stages, model.slots(model.spec(**changes)))
 
 
 def ranks_of(

@@ -13,14 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerline.frames import Frame, PageRun, SampledToken, Sampling, Span, StepResult, TensorBytes
+from layerline.frames import Frame, PageRun, SampledToken, Sampling, Span, StateRun, StepResult, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
+from layerline.models.slot_sizes import slots_of
 from layerline.plan import StageSpec
 from node.load_stage import load_stage
 from node.stage import Stage
 from node.worker.stage_compute import RankCompute
 from tests.fakes.model_files import TinyModel, write_folder
+from tests.fakes.slot_book import SlotBook
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel  # which takes seconds, and only whoever compares needs it
@@ -86,14 +88,20 @@ class StoredModel:
         """The whole model in that many stages."""
         edges = [self.card.spec.layers * index // stages for index in range(stages + 1)]
         loaded = [self.stage(first, end - 1, **changes) for first, end in pairwise(edges)]
-        return StageChain(loaded)
+        return StageChain(loaded, self.slots(self.spec(**changes)))
+
+    def slots(self, spec: StageSpec) -> int:
+        """How many slots of state its stages have."""
+        return slots_of(self.card.spec, spec.held_kv_dtype, spec.pages * spec.page_tokens)
 
 
 class StageChain:
     """Stages that hand each other frames, as the ring does."""
 
-    def __init__(self, stages: Sequence[RankCompute]) -> None:
+    def __init__(self, stages: Sequence[RankCompute], slots: int = 0) -> None:
         self.stages = stages
+        self.slots = slots
+        self._book = SlotBook(slots)
         self._step = 0
 
     def step(self, *rows: Rows) -> list[SampledToken]:
@@ -105,7 +113,8 @@ class StageChain:
     def result(self, *rows: Rows) -> StepResult:
         """One step of these rows through all stages."""
         self._step += 1
-        product: Frame | StepResult = frame_of(*rows, step=self._step)
+        states = [self._book.runs(each.sequence, each.start, len(each.token_ids)) for each in rows]
+        product: Frame | StepResult = frame_of(*rows, step=self._step, states=states)
         for stage in self.stages:
             assert isinstance(product, Frame)
             product = stage.run(product)
@@ -138,8 +147,8 @@ class Rows:
     next_ids: Sequence[int] = ()  # of known tokens to be scored; none is drawn then
 
 
-def frame_of(*rows: Rows, step: int = 1) -> Frame:
-    """The frame into stage 0."""
+def frame_of(*rows: Rows, step: int = 1, states: Sequence[tuple[StateRun, ...]] = ()) -> Frame:
+    """The frame into stage 0; `states` are the runs of each of `rows`, if the model is recurrent."""
     spans = tuple(
         Span(
             sequence=r.sequence,
@@ -150,8 +159,9 @@ def frame_of(*rows: Rows, step: int = 1) -> Frame:
             draws=r.draws if r.sampling and not r.next_ids else 0,
             sampling=None if r.next_ids else r.sampling,
             next_ids=tuple(r.next_ids),
+            states=own,
         )
-        for r in rows
+        for r, own in zip(rows, states or [()] * len(rows), strict=True)
     )
     token_ids = np.array([token for r in rows for token in r.token_ids], np.int32)
     tensor = TensorBytes(dtype="int32", shape=token_ids.shape, data=token_ids.tobytes())

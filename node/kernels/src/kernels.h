@@ -52,6 +52,25 @@ struct AttentionForm {
     int32_t window;  // 0: none
 };
 
+constexpr int MOST_TAPS = 64;
+
+// Neighbouring rows of one sequence, the slot whose state they go on from, -1: none, and the one that they leave theirs in.
+struct StateRun {
+    int32_t first_row, rows;
+    int32_t source, target;
+};
+
+// A causal convolution of each channel of some rows; a state begins with the last taps - 1 rows of it. What it gets of a row are
+// the numbers from `column` on, those times the ones from `times_before` on; what it makes of these goes through SiLU if
+// `silu`, is multiplied by those from `times_after` on, and lies from `out_column` on. Either column may be -1: none.
+struct Convolution {
+    const float* weight;  // [taps, channels], the last one is that of the row itself
+    const float* bias;    // or null
+    int32_t channels, taps;
+    int32_t column, times_before, times_after, out_column;
+    int32_t silu, padding;
+};
+
 enum Format {
     FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_Q4_0, FORMAT_Q4_1, FORMAT_Q5_0, FORMAT_Q5_1, FORMAT_Q8_0, FORMAT_Q2_K,
     FORMAT_Q3_K, FORMAT_Q4_K, FORMAT_Q5_K, FORMAT_Q6_K, FORMAT_IQ4_NL, FORMAT_IQ4_XS, FORMAT_MXFP4,
@@ -95,6 +114,8 @@ struct Kernels {
     void (*keep)(const Pages& pages, int head, int64_t tile, int place, const float* key, const float* value);
     void (*attend)(const Pages& pages, const AttentionForm& form, const StepRow* rows, int row_count, int kv_head,
                    Rows queries, Rows out, uint8_t* scratch);
+    void (*convolve)(const Convolution& convolution, Rows in, Rows out, const StateRun* runs, int64_t run_count, float* states,
+                     int64_t slot_numbers, int64_t first_channel, int64_t end_channel);
 };
 
 constexpr int64_t SCRATCH_BYTES = 1 << 19;  // of each thread, for products; attention may need more

@@ -35,6 +35,7 @@ enum OperationKind {
                // `Experts`, and from buffer `index` on there is room for pairs of a row and an expert: in and out, wide, narrow
     HEAD_PRODUCT,  // in -> out: of each of `count` heads of `size` numbers `index` as they are, then the product of the others with
                    // the head's own of as many matrices of one segment
+    CONVOLVE,  // in -> out, by the `Convolution` that is `weight`; the states are those of layer number `index`
 };
 
 struct Operation {
@@ -74,6 +75,7 @@ struct StepSpan {
     int32_t first_position;      // of the first page that the sequence still has
     int32_t start;               // the position of its first row
     int32_t first_run, run_count;  // of the sequence's pages, from first_position on
+    int32_t first_state, state_count;  // of the runs that all its rows are in, by their states
 };
 
 struct Step {
@@ -81,14 +83,22 @@ struct Step {
     int64_t span_count;
     const StepSpan* spans;
     const PageRun* runs;
+    const StateRun* states;
     const void* input;           // int32 ids, or numbers
     const int32_t* picked;       // numbers of rows
     int64_t picked_count;
 };
 
+// The states of a recurrent layer: slots of `slot_numbers`.
+struct States {
+    float* numbers;
+    int64_t slot_numbers;
+};
+
 struct Layer {
     Pages pages;
     AttentionForm form;
+    States states;
 };
 
 // The frequencies of a rotation's pairs, the first numbers of a head; what is turned is multiplied by `amplitude`.

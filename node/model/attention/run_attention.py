@@ -5,7 +5,7 @@ Shapes: T rows, K key-value heads, G query heads of each, D numbers of a query o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,7 +41,7 @@ class RunAttention:
 
     def __init__(
         self,
-        layers: Sequence[_Layer],
+        layers: Mapping[int, _Layer],
         page_tokens: int,
         most_slots: int,
         device: torch.device,
@@ -50,8 +50,8 @@ class RunAttention:
     ) -> None:
         self.most_pages = most_pages
         self._layers = layers
-        self._rows = rows if all(layer.pool.floats for layer in layers) else None
-        self._windows = {layer.window_tokens for layer in layers}
+        self._rows = rows if all(layer.pool.floats for layer in layers.values()) else None
+        self._windows = {layer.window_tokens for layer in layers.values()}
         self._page_tokens = page_tokens
         self._most_slots = most_slots
         self._device = device
@@ -59,7 +59,7 @@ class RunAttention:
     @classmethod
     def allocate(
         cls,
-        layers: Sequence[LayerAttention],
+        layers: Sequence[LayerAttention | None],
         *,
         pages: int,
         page_tokens: int,
@@ -68,22 +68,26 @@ class RunAttention:
         device: torch.device,
         rows: RowAttention | None = None,
     ) -> RunAttention:
-        """That of these layers, with pages that are not filled; `dtype` is that of the computation."""
-        made = [
-            _Layer(
+        """That of these layers, with pages that are not filled; `dtype` is that of the computation.
+
+        A layer without attention is None.
+        """
+        made = {
+            number: _Layer(
                 spec=layer.spec,
                 pool=layer_pool(layer.spec, pages * page_tokens, kv_dtype, dtype=dtype, device=device),
                 attend_pass=attention_pass(layer.spec, device),
                 sinks_KG=layer.sinks_KG,
             )
-            for layer in layers
-        ]
+            for number, layer in enumerate(layers)
+            if layer is not None
+        }
         return cls(made, page_tokens, most_slots(kv_dtype, dtype), device, rows, pages)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the pages of all layers."""
-        return sum(layer.pool.nbytes for layer in self._layers)
+        return sum(layer.pool.nbytes for layer in self._layers.values())
 
     def attends_rows(self, spans: Sequence[Span]) -> bool:
         """Whether a step of these spans is one of one row of each sequence, which are attended at once."""
@@ -111,7 +115,7 @@ class RunAttention:
 class RowStep:
     """The `StepAttention` of one row of each sequence."""
 
-    def __init__(self, layers: Sequence[_Layer], rows: RowAttention, pages: RowPages) -> None:
+    def __init__(self, layers: Mapping[int, _Layer], rows: RowAttention, pages: RowPages) -> None:
         self.positions_T = pages.positions_T
         self._layers = layers
         self._rows = rows
@@ -129,7 +133,7 @@ class RowStep:
 class RunStep:
     """The `StepAttention` of a `RunAttention`."""
 
-    def __init__(self, layers: Sequence[_Layer], pieces: StepPieces) -> None:
+    def __init__(self, layers: Mapping[int, _Layer], pieces: StepPieces) -> None:
         self.positions_T = pieces.positions_T
         self._layers = layers
         self._pieces = pieces

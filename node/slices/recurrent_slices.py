@@ -1,0 +1,39 @@
+"""Which slices the matrices and vectors of a recurrent layer consist of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerline.models.recurrent import RecurrentSpec, ShortConvSpec
+from node.slices.feed_forward_slices import Slices
+from node.slices.sides import Side, Sides
+from node.slices.tensor_source import TensorSlice
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecurrentSlices:
+    """Those of a layer beside its second matrix; of the first several, one below the other.
+
+    `conv` has the taps of each channel. Empty: the layer has none of it.
+    """
+
+    made: Slices
+    made_bias: Slices
+    conv: Slices
+    conv_bias: Slices
+
+    @classmethod
+    def of(cls, spec: RecurrentSpec, sides: Sides, prefix: str) -> RecurrentSlices:
+        """Those of a layer whose tensors are called `prefix` and so on."""
+        assert isinstance(spec, ShortConvSpec), "no other is known"
+
+        def vector(name: str, rows: Side) -> TensorSlice:
+            return TensorSlice(name=prefix + name, rows=rows)
+
+        parts = ("b", "c", "x")
+        return cls(
+            made=tuple(TensorSlice(name=prefix + name, rows=sides.attended, columns=sides.hidden) for name in parts),
+            made_bias=tuple(vector(f"{name}_bias", sides.attended) for name in parts if spec.bias),
+            conv=(TensorSlice(name=f"{prefix}conv", rows=sides.convolved, columns=sides.taps),),
+            conv_bias=(vector("conv_bias", sides.convolved),) * spec.bias,
+        )

@@ -1,0 +1,39 @@
+"""Slots of recurrent state for spans that a test makes: every so often, and at the end of a span, a state is left."""
+
+from __future__ import annotations
+
+from layerline.frames import StateRun
+
+BORDER_TOKENS = 16  # a state is left behind wherever a sequence comes to a multiple of it
+
+
+class SlotBook:
+    """So many slots, of which the ones that were written longest ago are taken for new states."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots: dict[int, tuple[int, int] | None] = dict.fromkeys(range(slots))  # by when they were written
+
+    def runs(self, sequence: int, start: int, count: int) -> tuple[StateRun, ...]:
+        """The runs of these rows, from the state that was left at `start`; none of a model without slots."""
+        if not self._slots:
+            return ()
+        places = {place: slot for slot, place in self._slots.items() if place is not None}
+        source = places[sequence, start] if start else None
+        end = start + count
+        ends = [*range(start // BORDER_TOKENS * BORDER_TOKENS + BORDER_TOKENS, end, BORDER_TOKENS), end]
+        runs = []
+        for last in ends:
+            target = self._taken(sequence, last)
+            runs.append(StateRun(count=last - start, source=source, target=target))
+            start, source = last, target
+        return tuple(runs)
+
+    def _taken(self, sequence: int, position: int) -> int:
+        """A slot for that state, which no state of the same place has any more."""
+        slot = next(iter(self._slots))
+        for other, place in self._slots.items():
+            if place == (sequence, position):
+                slot = other
+        del self._slots[slot]
+        self._slots[slot] = (sequence, position)
+        return slot
