@@ -1,7 +1,8 @@
 """The tensors of a feed-forward of experts: their canonical names, and where either container has them.
 
 A folder has each expert's matrices by themselves, as they are published, or all experts' in one, as transformers 5
-computes with them: gate and up of an expert one below the other. GGUF has all gates in one, all ups, and all downs.
+computes with them: gate and up of an expert one below the other. GGUF has all gates in one, all ups, and all downs, or
+the first two together.
 """
 
 from __future__ import annotations
@@ -86,13 +87,13 @@ def router_tensors(
 def _expert(expert: int, names: ExpertNames) -> Iterator[TensorRule]:
     for part, sides in _SIDES.items():
         after = (FEED_FORWARD,) if part == UP else ()
+        stacks = (Place(name=FOLDER_LAYER + stack[part == DOWN], after=after, expert=expert) for stack in names.stacks)
+        in_gguf = (Place(name=f"{GGUF_LAYER}ffn_gate_up_exps.weight", after=after, expert=expert),) * (part != DOWN)
         yield TensorRule(
             name=f"layers.{{n}}.experts.{expert}.{part}",
             sides=sides,
             safetensors=Place(name=FOLDER_LAYER + names.matrix(expert, part)),
-            otherwise=tuple(
-                Place(name=FOLDER_LAYER + stack[part == DOWN], after=after, expert=expert) for stack in names.stacks
-            ),
+            otherwise=(*stacks, *in_gguf),
             gguf=Place(name=f"{GGUF_LAYER}{_GGUF[part]}_exps.weight", expert=expert),
             an_experts=True,
         )

@@ -99,10 +99,9 @@ def _rules(family: Family, spec: ModelSpec) -> Iterator[tuple[TensorRule, int]]:
 
 def _place(rule: TensorRule, layer: int, container: str, tensors: Mapping[str, StoredTensor]) -> Place:
     """Where the container has the tensor: of several places the first where there is one, or else the usual one."""
-    if container == "gguf":
-        return rule.gguf
-    there = (place for place in (rule.safetensors, *rule.otherwise) if place.name.format(n=layer) in tensors)
-    return next(there, rule.safetensors)
+    usual = rule.gguf if container == "gguf" else rule.safetensors
+    there = (place for place in (usual, *rule.otherwise) if place.name.format(n=layer) in tensors)
+    return next(there, usual)
 
 
 def _wanted(spec: ModelSpec, lengths: Mapping[str, int], rule: TensorRule, place: Place, layer: int) -> _Wanted:

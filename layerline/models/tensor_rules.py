@@ -49,7 +49,7 @@ class Place:
 class TensorRule:
     """A tensor of the model; in names `{n}` stands for the layer of one that every layer has.
 
-    Folders may have it in another place instead, which is one of `otherwise`. Of those that are `an_experts` a row
+    A container may have it in another place instead, which is one of `otherwise`. Of those that are `an_experts` a row
     reads what the experts have that it chooses.
     """
 
@@ -140,10 +140,12 @@ def layer_rule(name: str, safetensors: str, gguf: str, *sides: str) -> TensorRul
 def with_rope_pairs(rules: Sequence[TensorRule], *names: str) -> tuple[TensorRule, ...]:
     """The same rules, the tensors called `names` in a layer having their rows in GGUF-llama order in a GGUF file."""
     marked = {f"layers.{{n}}.{name}" for name in names}
-    return tuple(
-        dataclasses.replace(rule, gguf=dataclasses.replace(rule.gguf, rope_pairs=True)) if rule.name in marked else rule
-        for rule in rules
-    )
+
+    def in_pairs(rule: TensorRule) -> TensorRule:
+        gguf, *others = (dataclasses.replace(place, rope_pairs=True) for place in (rule.gguf, *rule.otherwise))
+        return dataclasses.replace(rule, gguf=gguf, otherwise=tuple(others))
+
+    return tuple(in_pairs(rule) if rule.name in marked else rule for rule in rules)
 
 
 def renamed(rules: Sequence[TensorRule], safetensors: Mapping[str, str]) -> tuple[TensorRule, ...]:
@@ -219,10 +221,22 @@ ENDS = (
     whole_rule("output", "lm_head.weight", "output.weight", VOCABULARY, HIDDEN),
 )
 
-_MATRICES = (
+_AFTER_OTHERS = {QUERIES: (), KEYS: (QUERIES,), VALUES: (QUERIES, KEYS)}  # in one stack of all three
+
+
+def _may_be_stacked(rule: TensorRule, stack: str) -> TensorRule:
+    """That of q, k or v, which some GGUF files have in one."""
+    place = Place(name=f"blk.{{n}}.{stack}", after=_AFTER_OTHERS[rule.sides[0]])
+    return dataclasses.replace(rule, otherwise=(place,))
+
+
+_QKV = (
     layer_rule("q", "self_attn.q_proj.weight", "attn_q.weight", QUERIES, HIDDEN),
     layer_rule("k", "self_attn.k_proj.weight", "attn_k.weight", KEYS, HIDDEN),
     layer_rule("v", "self_attn.v_proj.weight", "attn_v.weight", VALUES, HIDDEN),
+)
+_MATRICES = (
+    *(_may_be_stacked(rule, "attn_qkv.weight") for rule in _QKV),
     layer_rule("attention_output", "self_attn.o_proj.weight", "attn_output.weight", HIDDEN, ATTENDED),
 )
 _DENSE = (
@@ -244,10 +258,13 @@ _NORMS = {
     "around": (_ATTENTION_NORM, _FFN_NORM_OF_AROUND, *_NORMS_AFTER),
 }
 
-_QKV_BIASES = (
-    layer_rule("q_bias", "self_attn.q_proj.bias", "attn_q.bias", QUERIES),
-    layer_rule("k_bias", "self_attn.k_proj.bias", "attn_k.bias", KEYS),
-    layer_rule("v_bias", "self_attn.v_proj.bias", "attn_v.bias", VALUES),
+_QKV_BIASES = tuple(
+    _may_be_stacked(rule, "attn_qkv.bias")
+    for rule in (
+        layer_rule("q_bias", "self_attn.q_proj.bias", "attn_q.bias", QUERIES),
+        layer_rule("k_bias", "self_attn.k_proj.bias", "attn_k.bias", KEYS),
+        layer_rule("v_bias", "self_attn.v_proj.bias", "attn_v.bias", VALUES),
+    )
 )
 _SINKS = (layer_rule("sinks", "self_attn.sinks", "attn_sinks.weight", HEADS),)
 _OUTPUT_BIAS = (layer_rule("attention_output_bias", "self_attn.o_proj.bias", "attn_output.bias", HIDDEN),)

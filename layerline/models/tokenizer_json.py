@@ -1,7 +1,8 @@
 """The tokenizer of a model's folder: tokenizer.json as it is, and what the files beside it say.
 
-Where there is none, it is made of tekken.json or tokenizer.model. Reads tokenizer_config.json (special tokens, chat
-template), chat_template.jinja and generation_config.json, each of which may be absent. Does not render templates.
+Where there is none, it is made of tekken.json, tiktoken.model or tokenizer.model. Reads tokenizer_config.json (special
+tokens, chat template), chat_template.jinja and generation_config.json, each of which may be absent. Does not render
+templates.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from layerline.models.fields import REMEDY, Fields
 from layerline.models.json_file import read_json, read_text
 from layerline.models.sentencepiece_file import CONVERT, read_vocabulary, sentencepiece_tokenizer
 from layerline.models.tekken import BOS, EOS, tekken_tokenizer
+from layerline.models.tiktoken_file import tiktoken_tokenizer
 
 MAX_VOCABULARY = 1 << 24
 MAX_TOKENIZER_BYTES = 64 << 20  # one with 262,144 tokens has 32 MiB
@@ -28,7 +30,7 @@ TEMPLATE_NAME = "chat_template.jinja"
 def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
     """The tokenizer of the model in `folder`, whose config.json is `config`."""
     settings = _optional(folder, "tokenizer_config.json")
-    read = _read(folder, settings)
+    read = _read(folder, settings, config.text("model_type", ""))
     tokenizer = read.tokenizer
     bos_token = _special_token(settings, "bos_token") or read.bos_token
     eos_token = _special_token(settings, "eos_token") or read.eos_token
@@ -45,7 +47,7 @@ def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
     ]
     return TokenizerCard(
         json=read.json or tokenizer.to_str(),
-        add_bos=settings.flag("add_bos_token", not read.json or _begins_with(tokenizer, bos_id)) and bos_id is not None,
+        add_bos=settings.flag("add_bos_token", _adds_bos(read, bos_id)) and bos_id is not None,
         bos_id=bos_id,
         eos_ids=end_ids(named, control),
         chat_template=_chat_template(folder, settings),
@@ -56,15 +58,19 @@ def tokenizer_from_folder(folder: Path, config: Fields) -> TokenizerCard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
-    """A tokenizer, its JSON if that was in the file, and the texts of its beginning and end if the file says them."""
+    """A tokenizer, its JSON if that was in the file, and the texts of its beginning and end if the file says them.
+
+    `adds_bos` is what models with such a file do unless they say otherwise; one with JSON says it there.
+    """
 
     tokenizer: Tokenizer
     json: str = ""
     bos_token: str = ""
     eos_token: str = ""
+    adds_bos: bool = True
 
 
-def _read(folder: Path, settings: Fields) -> _Read:
+def _read(folder: Path, settings: Fields, model_type: str) -> _Read:
     """The tokenizer in the first of the files that there is."""
     if (folder / "tokenizer.json").exists():
         text = read_text(folder / "tokenizer.json", MAX_TOKENIZER_BYTES)
@@ -72,6 +78,9 @@ def _read(folder: Path, settings: Fields) -> _Read:
     if (folder / "tekken.json").exists():
         tokenizer = _built(folder / "tekken.json", lambda: tekken_tokenizer(folder / "tekken.json"))
         return _Read(tokenizer=tokenizer, bos_token=BOS, eos_token=EOS)
+    path = folder / "tiktoken.model"
+    if path.exists():
+        return _Read(tokenizer=_built(path, lambda: tiktoken_tokenizer(path, model_type, settings)), adds_bos=False)
     path = folder / "tokenizer.model"
     if not path.exists():
         raise _without_tokenizer(folder)
@@ -80,12 +89,12 @@ def _read(folder: Path, settings: Fields) -> _Read:
         raise ModelUnsupportedError(message, remedy=CONVERT)
     vocabulary = read_vocabulary(path)
     tokenizer = _built(path, lambda: sentencepiece_tokenizer(path, vocabulary, settings))
-    ends = {"bos_token": vocabulary.piece(vocabulary.bos_id), "eos_token": vocabulary.piece(vocabulary.eos_id)}
-    return _Read(tokenizer=tokenizer, **ends)
+    bos_token, eos_token = (vocabulary.piece(token_id) for token_id in (vocabulary.bos_id, vocabulary.eos_id))
+    return _Read(tokenizer=tokenizer, bos_token=bos_token, eos_token=eos_token)
 
 
 def _without_tokenizer(folder: Path) -> ModelCorruptError:
-    older = sorted(name for name in ("vocab.json", "merges.txt", "tiktoken.model") if (folder / name).exists())
+    older = sorted(name for name in ("vocab.json", "merges.txt") if (folder / name).exists())
     message = f"{folder} has no tokenizer.json, tekken.json or tokenizer.model, one of which layerline needs"
     found = f"; it has {' and '.join(older)}, another form" if older else ""
     return ModelCorruptError(f"{message}{found}.", remedy=f"Fetch it too, or make one. {CONVERT}")
@@ -133,9 +142,11 @@ def _ids(fields: Fields, key: str) -> list[int]:
     return ids
 
 
-def _begins_with(tokenizer: Tokenizer, bos_id: int | None) -> bool:
-    """Whether the tokenizer puts the beginning before a text by itself."""
-    return tokenizer.encode("", add_special_tokens=True).ids[:1] == [bos_id]
+def _adds_bos(read: _Read, bos_id: int | None) -> bool:
+    """Whether the beginning comes before a text where no setting says so."""
+    if not read.json:
+        return read.adds_bos
+    return read.tokenizer.encode("", add_special_tokens=True).ids[:1] == [bos_id]
 
 
 def _chat_template(folder: Path, settings: Fields) -> str | None:

@@ -128,7 +128,7 @@ def test_weights_in_bfloat16(
 
 @MOSTLY_BY_KERNELS
 def test_crowd(case: Case, computed: dict[str, Any]) -> None:
-    """Prompts that begin alike, in chunks of any size, with too few pages for all of them, lose none of their tokens."""
+    """Prompts that begin alike, in chunks of any size, with too few pages for all of them."""
     model = case.stored[0]
     chain = model.chain(2, **{**computed, "page_tokens": 16, "pages": CROWD_PAGES})
     reach_tokens = model.card.spec.reach_tokens
@@ -153,6 +153,15 @@ def test_crowd(case: Case, computed: dict[str, Any]) -> None:
         assert len(answer) == CROWD_CONTEXT - len(prompt)
         likely = reference_logits(case.reference, [*prompt, *answer])[len(prompt) - 1 : -1].argmax(axis=-1)
         assert answer == likely.tolist()
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3_moe"])
+def test_a_file_may_have_several_matrices_in_one(folder: Path, tmp_path: Path, family: str) -> None:
+    case, model = case_in(folder, family), FAMILIES[family]
+    stored = StoredModel.at(write_family_gguf(tmp_path / "model.gguf", case.path, model, in_one=True))
+    assert any("attn_qkv" in entry.stored_names for entry in stored.card.tensors)
+    (drawn,) = stored.chain(1, **BY_KERNELS).step(Rows(token_ids=TOKENS[:64], pages=PAGES))
+    assert_close(logits_of(drawn), case.expected[63])
 
 
 def test_both_containers_have_one_spec(case: Case) -> None:

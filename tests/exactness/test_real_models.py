@@ -144,7 +144,7 @@ def test_smollm2_is_that_of_transformers(smollm2: StoredModel, stages: int) -> N
 
 
 def in_eight_experts(source: Path, target: Path) -> Path:
-    """A GGUF file of a Llama, each of its feed-forwards copied into eight experts of which a random router takes two."""
+    """A Llama in GGUF, each of its feed-forwards copied into eight experts of which a random router takes two."""
     reader, writer = gguf.GGUFReader(source), gguf.GGUFWriter(target, "llama")
     writer.add_expert_count(8)
     writer.add_expert_used_count(2)

@@ -120,7 +120,10 @@ DENSE_FAMILIES: dict[str, FamilyModel] = {
             },
         ),
     ),
-    "glm": FamilyModel(config={"model_type": "glm"}),
+    "glm": FamilyModel(
+        config={"model_type": "glm", "partial_rotary_factor": 0.5},
+        gguf=InGguf(architecture="chatglm", keys={"rope.dimension_count": HEAD_DIM // 2}),
+    ),
     "glm4": FamilyModel(
         config={"model_type": "glm4", "partial_rotary_factor": 0.5},
         gguf=InGguf(architecture="glm4", keys={"rope.dimension_count": HEAD_DIM // 2}),

@@ -140,9 +140,17 @@ def write_family(folder: Path, model: FamilyModel, *, dtype: str = "float32") ->
 
 
 def write_family_gguf(
-    path: Path, folder: Path, model: FamilyModel, *, storage_of: Callable[[str], str] = lambda name: ""
+    path: Path,
+    folder: Path,
+    model: FamilyModel,
+    *,
+    storage_of: Callable[[str], str] = lambda name: "",
+    in_one: bool = False,
 ) -> Path:
-    """The folder's weights as a GGUF file: in float32, or in what `storage_of` says of a name."""
+    """The folder's weights as a GGUF file: in float32, or in what `storage_of` says of a name.
+
+    With `in_one` queries, keys and values are stacked, and the gates and ups of experts.
+    """
     from safetensors.numpy import load_file  # noqa: PLC0415
 
     assert model.gguf is not None
@@ -155,18 +163,34 @@ def write_family_gguf(
     for key, value in {**keys, **tokenizer_metadata()}.items():
         if value is not None:
             add_metadata(writer, key, value)
+    stored: dict[str, Rows] = {}
     for own_name, own_rows in experts_stacked(load_file(folder / "model.safetensors")).items():
         for name, rows in model.gguf.converted(own_name, own_rows).items():
             known = name.replace("e_score_correction_bias", "e_score_correction.bias")  # as the converter does
             stored_name = names.get_name(known, try_suffixes=(".weight", ".bias"))
             assert stored_name is not None, name
-            kind = gguf.GGMLQuantizationType[storage_of(stored_name) or "F32"]
-            writer.add_tensor(stored_name, gguf.quants.quantize(np.ascontiguousarray(rows), kind), raw_dtype=kind)
+            stored[stored_name] = rows
+    for name, rows in (_in_one(stored) if in_one else stored).items():
+        kind = gguf.GGMLQuantizationType[storage_of(name) or "F32"]
+        writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(rows), kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _in_one(stored: Mapping[str, Rows]) -> dict[str, Rows]:
+    left = dict(stored)
+    for name in stored:
+        for first, others, stack in (("attn_q.", ("attn_k.", "attn_v."), "attn_qkv."), _GATES_AND_UPS):
+            if first in name:
+                parts = [left.pop(name.replace(first, other)) for other in (first, *others)]
+                left[name.replace(first, stack)] = np.concatenate(parts, axis=-2 if parts[0].ndim > 1 else 0)
+    return left
+
+
+_GATES_AND_UPS = ("ffn_gate_exps.", ("ffn_up_exps.",), "ffn_gate_up_exps.")
 
 
 def copied(folder: Path, target: Path, config: Mapping[str, Any]) -> Path:

@@ -13,6 +13,13 @@ from layerline.models.config_fields import (
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
+from layerline.models.gguf_fields import (
+    GgufModel,
+    attention_from_gguf,
+    check_gguf,
+    plain_model_from_gguf,
+    refuse_window,
+)
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from layerline.models.tensor_rules import FEED_FORWARD, TensorRule, decoder_tensors, stacked
 
@@ -50,4 +57,15 @@ def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
     )
 
 
-FAMILY = Family(model_type=NAME, from_config=from_config, layer_tensors=layer_tensors)
+def from_gguf(gguf: GgufModel) -> ModelSpec:
+    """Of the checkpoints before transformers had the family, too, which llama.cpp calls the same."""
+    check_gguf(gguf)
+    refuse_window(gguf)
+    has_bias = "blk.0.attn_q.bias" in gguf.tensors or "blk.0.attn_qkv.bias" in gguf.tensors
+    attention = attention_from_gguf(gguf, qkv_bias=has_bias, may_be_partial=True, interleaved=True)
+    return plain_model_from_gguf(gguf, NAME, attention)
+
+
+FAMILY = Family(
+    model_type=NAME, from_config=from_config, architecture="chatglm", from_gguf=from_gguf, layer_tensors=layer_tensors
+)
