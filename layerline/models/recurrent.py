@@ -82,10 +82,11 @@ class DeltaNetSpec:
     """
 
     value_heads: int
-    key_heads: int  # each is read by as many neighbouring value heads
+    key_heads: int  # each is read by as many value heads
     key_dim: int
     value_dim: int
     taps: int
+    tiled: bool = False  # value head h reads key head h mod key_heads; otherwise neighbours read the same
 
     def __post_init__(self) -> None:
         _check_sizes(self.value_heads, self.key_heads, self.key_dim, self.value_dim, taps=self.taps)

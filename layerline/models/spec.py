@@ -54,6 +54,7 @@ class AttentionSpec:
     window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
     scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
     query_growth: QueryGrowth | None = None
+    output_gate: bool = False  # what a head gives is multiplied by the sigmoid of as many numbers of the row
     sinks: bool = False  # each head has a learned score that takes its share and has no value
     soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are
     latent: LatentSpec | None = None  # then there is one key, whose value is what it has behind the turned numbers
@@ -68,7 +69,9 @@ class AttentionSpec:
         require(0 <= self.soft_cap < math.inf, "the soft cap of scores is out of range")
         require(self.qk_norm in get_args(QkNorm), "a norm of queries and keys that is not known")
         turned = self.rope.turned_numbers(self.head_dim) if self.rope else 0
-        is_plain = self.qk_norm == "none" and not (self.qkv_bias or self.output_bias or self.query_growth)
+        is_plain = self.qk_norm == "none" and not (
+            self.qkv_bias or self.output_bias or self.query_growth or self.output_gate
+        )
         fits = self.kv_heads == 1 and is_plain and turned == self.turned_dim and self.value_dim % PANEL_ROWS == 0
         require(self.latent is None or fits, "latent attention of sizes that do not go together")
 

@@ -2,7 +2,10 @@
 
     Wo · attention(rotate(norm(Wqkv · x + b)))
 
-Source: grouped queries: Ainslie et al., GQA (2023).
+where a family may multiply what attention gives by the sigmoid of a gate that Wqkv makes, too.
+
+Source: grouped queries: Ainslie et al., GQA (2023). The gate: Qiu et al., Gated Attention for Large Language Models
+(2025).
 
 Shapes: T rows, C hidden, K key-value heads, G query heads of each, D numbers of a query or key, E numbers of a value.
 """
@@ -50,7 +53,7 @@ class RowsNorm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfAttention:
-    """`qkv` has the rows of q, k and v, one below the other; `qk_norm` norms q and k, if there is one."""
+    """`qkv` has the rows of q, k, v and perhaps the gate, one below the other; `qk_norm` norms q and k, if there is one."""
 
     core: LayerAttention
     qk_norm: HeadsNorm | RowsNorm | None
@@ -74,7 +77,10 @@ class SelfAttention:
         q_TKGD = turned_TND.narrow(1, 0, heads).view(rows, kv_heads, -1, head_dim)
         k_TKD = turned_TND.narrow(1, heads, kv_heads)
         v_TKE = qkv_TO.narrow(1, turned, spec.value_numbers).view(rows, kv_heads, -1)
-        return self.output(step.attention.attend(layer, q_TKGD, k_TKD, v_TKE).flatten(1))
+        made_TE = step.attention.attend(layer, q_TKGD, k_TKD, v_TKE).flatten(1)
+        if spec.output_gate:
+            made_TE = made_TE * torch.sigmoid(qkv_TO.narrow(1, turned + spec.value_numbers, spec.output_numbers))
+        return self.output(made_TE)
 
 
 def _growth(growth: QueryGrowth, positions_T: Tensor) -> Tensor:

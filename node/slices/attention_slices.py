@@ -13,7 +13,10 @@ from node.slices.tensor_source import TensorSlice
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionSlices:
-    """Those of a layer beside its output matrix; q, k and v are one matrix. Empty: the layer has none of it."""
+    """Those of a layer beside its output matrix; q, k, v and the gate of the output, if there is one, are one matrix.
+
+    Empty: the layer has none of it.
+    """
 
     qkv: Slices
     qkv_bias: Slices
@@ -25,7 +28,12 @@ class AttentionSlices:
     def of(cls, spec: AttentionSpec, sides: Sides, prefix: str) -> AttentionSlices:
         """Those of a layer whose tensors are called `prefix` and so on."""
         order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
-        rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
+        rows: dict[str, tuple[Side, tuple[int, ...]]] = {
+            "q": (sides.queries, order),
+            "k": (sides.keys, order),
+            "v": (sides.values, ()),
+            **({"output_gate": (sides.attended, ())} if spec.output_gate else {}),
+        }
 
         def stacked(ending: str, columns: Side | None) -> Slices:
             return tuple(
