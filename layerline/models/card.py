@@ -11,6 +11,8 @@ Tensors have canonical names:
     layers.N.sinks
     layers.N.{output_gate, output_gate_bias}, of attention
     layers.N.{z, b, a, q_conv, k_conv, v_conv, decay, step_bias, gate_norm}, of a delta net, beside q, k and v
+    layers.N.{z, x, b, c, dt, x_conv, b_conv, c_conv, decay, skip, step_bias, gate_norm}, of Mamba 2, the convolution's
+        perhaps each with a bias
     layers.N.{router, router_bias, choice_bias, shared_logit}
     layers.N.experts.E.{gate, up, down}, layers.N.shared.{gate, up, down}, each perhaps with a bias
 """

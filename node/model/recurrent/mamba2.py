@@ -27,7 +27,7 @@ class Mamba2:
 
     spec: Mamba2Spec
     convolution: Convolution
-    decay_H: Tensor  # the logarithm of how fast a head forgets
+    decay_H: Tensor  # how fast a head forgets, below 0
     skip_H: Tensor  # how much of a row goes past the state
     step_bias_H: Tensor
     norm_O: Tensor
@@ -53,8 +53,7 @@ class Mamba2:
 
     def _steps(self, step_BTH: Tensor) -> Tensor:
         """How far each row moves the state of each head [B, T, G, K]."""
-        steps = softplus(step_BTH.float() + self.step_bias_H)
-        return steps.clamp(self.spec.least_step, self.spec.most_step).unflatten(-1, self._heads)
+        return softplus(step_BTH.float() + self.step_bias_H).unflatten(-1, self._heads)
 
     def _parts(self, mixed_BTC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of convolved rows x [B, T, G, K, P], what of it goes into the state [B, T, G, N], and what reads it."""
@@ -67,7 +66,7 @@ class Mamba2:
     def _read_row(self, mixed_B1C: Tensor, step_B1GK: Tensor, state_BGKPN: Tensor) -> Tensor:
         """A single row [B, 1, G, K, P]: the state is moved, then read."""
         x, into, out = self._parts(mixed_B1C)
-        log_decay_B1GK = step_B1GK * self._rates_GK
+        log_decay_B1GK = step_B1GK * self._decays_GK
         state_BGKPN *= log_decay_B1GK.exp().squeeze(1)[..., None, None]
         moved_BGKP = (x * step_B1GK[..., None]).squeeze(1)
         state_BGKPN += moved_BGKP[..., None] * into.transpose(1, 2)[:, :, :, None]
@@ -79,7 +78,7 @@ class Mamba2:
         x, into, out = self._parts(mixed_BLC)
         moved_BGKLP = (x * step_BLGK[..., None]).permute(0, 2, 3, 1, 4)
         into_BGSN, out_BGLN = into.transpose(1, 2), out.transpose(1, 2)
-        log_decay_BGKL = (step_BLGK * self._rates_GK).permute(0, 2, 3, 1)
+        log_decay_BGKL = (step_BLGK * self._decays_GK).permute(0, 2, 3, 1)
         between_BGKLS = _decay_between(log_decay_BGKL)
         since_BGKL = log_decay_BGKL.cumsum(-1).exp()
         weights_BGKLS = between_BGKLS * (out_BGLN @ into_BGSN.transpose(-1, -2))[:, :, None]
@@ -96,8 +95,8 @@ class Mamba2:
         return rms_norm(grouped, (grouped.shape[-1],), eps=self.norm_epsilon).flatten(-2) * self.norm_O
 
     @property
-    def _rates_GK(self) -> Tensor:
-        return -self.decay_H.exp().view(self._heads)
+    def _decays_GK(self) -> Tensor:
+        return self.decay_H.view(self._heads)
 
     @property
     def _skips_GK1(self) -> Tensor:
