@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 10  # of all that is said here; the library must have the same
+VERSION = 11  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -51,6 +51,8 @@ class OperationKind(IntEnum):
     EXPERTS = 16
     HEAD_PRODUCT = 17
     CONVOLVE = 18
+    MAMBA2 = 19
+    GATED_NORM = 20
 
 
 class GateKind(IntEnum):
@@ -164,6 +166,21 @@ class Convolution(ctypes.Structure):
         ("out_column", c_int32),
         ("silu", c_int32),
         ("padding", c_int32),
+    )
+
+
+class Mamba2(ctypes.Structure):
+    """A Mamba 2 layer: vectors of its heads, its sizes, and where in a slot the states of heads are."""
+
+    _fields_ = (
+        ("decay", c_void_p),
+        ("skip", c_void_p),
+        ("step_bias", c_void_p),
+        ("state_offset", c_int64),
+        ("heads", c_int32),
+        ("head_dim", c_int32),
+        ("groups", c_int32),
+        ("state_dim", c_int32),
     )
 
 

@@ -52,6 +52,8 @@ struct AttentionForm {
     int32_t window;  // 0: none
 };
 
+enum Activation { SILU, GELU_TANH, CLAMPED_SWIGLU };
+
 constexpr int MOST_TAPS = 64;
 
 // Neighbouring rows of one sequence, the slot whose state they go on from, -1: none, and the one that they leave theirs in.
@@ -69,6 +71,17 @@ struct Convolution {
     int32_t channels, taps;
     int32_t column, times_before, times_after, out_column;
     int32_t silu, padding;
+};
+
+// Mamba 2 between the convolution of its rows and the norm of what they read. A row has the gates of all heads, their x, of all
+// groups what moves states and what reads them, and a number a head of how far it steps. A state begins behind the first
+// `state_offset` numbers of a slot.
+struct Mamba2 {
+    const float* decay;      // [heads], below 0
+    const float* skip;       // [heads]
+    const float* step_bias;  // [heads]
+    int64_t state_offset;
+    int32_t heads, head_dim, groups, state_dim;
 };
 
 enum Format {
@@ -116,6 +129,8 @@ struct Kernels {
                    Rows queries, Rows out, uint8_t* scratch);
     void (*convolve)(const Convolution& convolution, Rows in, Rows out, const StateRun* runs, int64_t run_count, float* states,
                      int64_t slot_numbers, int64_t first_channel, int64_t end_channel);
+    void (*mamba_head)(const Mamba2& layer, int head, Rows in, Rows out, const StateRun* runs, int64_t run_count, float* states,
+                       int64_t slot_numbers);
 };
 
 constexpr int64_t SCRATCH_BYTES = 1 << 19;  // of each thread, for products; attention may need more

@@ -102,6 +102,18 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
             case CONVOLVE:
                 convolve(*own, work, step);
                 break;
+            case MAMBA2:
+                mamba2(*own, work, step);
+                break;
+            case GATED_NORM:
+                each_row(rows, [&](int64_t row) {
+                    float* numbers = row_of(out, row).data;
+                    kernels_.gate(row_of(in, row).data, numbers, numbers, own->count * own->size, SILU);
+                    for (int64_t i = 0; i < own->count * own->size; i += own->size) {
+                        kernels_.norm(numbers + i, numbers + i, weight + i, own->size, own->number);
+                    }
+                });
+                break;
             case GATE:
                 each_row(rows, [&](int64_t row) {
                     const float* gate = row_of(in, row).data;
@@ -298,6 +310,17 @@ void Engine::convolve(const Operation& operation, const Work& work, const Step& 
     } else {
         share(tasks, task);
     }
+}
+
+void Engine::mamba2(const Operation& operation, const Work& work, const Step& step) {
+    const Mamba2& own = *static_cast<const Mamba2*>(operation.weight);
+    const Rows in = work.buffers[operation.in], out = work.buffers[operation.out];
+    const States& states = work.layers[operation.index].states;
+    share(step.span_count * own.heads, [&](int64_t number, uint8_t*) {
+        const StepSpan& span = step.spans[number / own.heads];
+        kernels_.mamba_head(own, static_cast<int>(number % own.heads), in, out, step.states + span.first_state, span.state_count,
+                            states.numbers, states.slot_numbers);
+    });
 }
 
 void Engine::attend(const Operation& operation, const Work& work, const Step& step) {

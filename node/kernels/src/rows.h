@@ -3,9 +3,14 @@
 #pragma once
 #include <cmath>
 
+#include "kernels.h"
 #include "vectors.h"
 
 namespace {
+
+using layerline::CLAMPED_SWIGLU;
+using layerline::GELU_TANH;
+using layerline::SILU;
 
 inline float sum_of_lanes(const float lanes[PANEL_ROWS]) {
     float sums[8];
@@ -105,7 +110,6 @@ inline void cap_row(float* numbers, int64_t columns, float cap) {
     in_vectors(columns, [&](int64_t i, int count) { store_some(numbers + i, capped(load_some(numbers + i, count), cap), count); });
 }
 
-enum { SILU, GELU_TANH, CLAMPED_SWIGLU };
 constexpr float SWIGLU_ALPHA = 1.702f, SWIGLU_LIMIT = 7.0f;
 
 // activation(gate) * up. silu(x) = x / (1 + e^-x); gelu(x), by tanh, is x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)
