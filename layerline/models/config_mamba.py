@@ -19,7 +19,8 @@ def mamba2_from_config(config: ConfigFields) -> Mamba2Spec:
         raise unsupported(config, "biases of a Mamba layer's matrices (mamba_proj_bias)")
     if config.text("hidden_act", "silu") not in ("silu", "swish"):
         raise unsupported(config, f"a Mamba layer with hidden_act {config.raw('hidden_act')!r}")
-    heads, numbers = config.integer("mamba_n_heads", 128), config.integer("mamba_expand", 2) * config.integer("hidden_size")
+    heads = config.integer("mamba_n_heads", 128)
+    numbers = config.integer("mamba_expand", 2) * config.integer("hidden_size")
     is_said = config.raw("mamba_d_head") not in (None, "auto")
     head_dim = config.integer("mamba_d_head") if is_said else numbers // max(heads, 1)
     if heads * head_dim != numbers:

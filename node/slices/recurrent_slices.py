@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec, ShortConvSpec
+from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec
 from node.slices.feed_forward_slices import Slices
 from node.slices.sides import Side, Sides
 from node.slices.tensor_source import TensorSlice

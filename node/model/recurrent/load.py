@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec, ShortConvSpec
+from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec
 from node.model.linear.load import HeldAs, load_tensor
 from node.model.recurrent.convolution import Convolution
 from node.model.recurrent.delta_net import DeltaNet

@@ -37,13 +37,13 @@ class Mamba2:
         """What the second matrix takes, as the protocol `Recurrence` has it."""
         spec = self.spec
         sizes = [spec.output_numbers, spec.conv_channels, spec.heads]
-        gate_BTO, mixed_BTC, step_BTH = made_BTM.split(sizes, dim=-1)
+        gate_BTO, mixed_BTC, step_BTH = torch.split(made_BTM, sizes, dim=-1)
         past_numbers = spec.state_numbers - spec.output_numbers * spec.state_dim
-        past_BLC = state_BN[:, :past_numbers].unflatten(1, (-1, spec.conv_channels))
+        past_BLC = torch.unflatten(state_BN[:, :past_numbers], 1, (-1, spec.conv_channels))
         state_BGKPN = state_BN[:, past_numbers:].view(-1, *self._heads, spec.head_dim, spec.state_dim)
         mixed_BTC = silu(self.convolution(mixed_BTC, past_BLC))
         read = self._read_row if made_BTM.shape[1] == 1 else self._read_chunk
-        chunks = zip(mixed_BTC.split(CHUNK_ROWS, dim=1), self._steps(step_BTH).split(CHUNK_ROWS, dim=1), strict=True)
+        chunks = zip(*(torch.split(own, CHUNK_ROWS, dim=1) for own in (mixed_BTC, self._steps(step_BTH))), strict=True)
         read_BTO = torch.cat([read(mixed, step, state_BGKPN).flatten(2) for mixed, step in chunks], dim=1)
         return self._normed(read_BTO * silu(gate_BTO.float())).to(made_BTM.dtype)
 
@@ -53,32 +53,32 @@ class Mamba2:
 
     def _steps(self, step_BTH: Tensor) -> Tensor:
         """How far each row moves the state of each head [B, T, G, K]."""
-        return softplus(step_BTH.float() + self.step_bias_H).unflatten(-1, self._heads)
+        return torch.unflatten(softplus(step_BTH.float() + self.step_bias_H), -1, self._heads)
 
     def _parts(self, mixed_BTC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of convolved rows x [B, T, G, K, P], what of it goes into the state [B, T, G, N], and what reads it."""
         spec = self.spec
         keys = spec.groups * spec.state_dim
-        x, into, out = mixed_BTC.split([spec.output_numbers, keys, keys], dim=-1)
-        groups = (spec.groups, spec.state_dim)
-        return x.unflatten(-1, (*self._heads, spec.head_dim)), into.unflatten(-1, groups), out.unflatten(-1, groups)
+        x, into, out = torch.split(mixed_BTC, [spec.output_numbers, keys, keys], dim=-1)
+        into, out = (torch.unflatten(own, -1, (spec.groups, spec.state_dim)) for own in (into, out))
+        return torch.unflatten(x, -1, (*self._heads, spec.head_dim)), into, out
 
     def _read_row(self, mixed_B1C: Tensor, step_B1GK: Tensor, state_BGKPN: Tensor) -> Tensor:
         """A single row [B, 1, G, K, P]: the state is moved, then read."""
         x, into, out = self._parts(mixed_B1C)
-        log_decay_B1GK = step_B1GK * self._decays_GK
+        log_decay_B1GK = step_B1GK * self._by_group(self.decay_H)
         state_BGKPN *= log_decay_B1GK.exp().squeeze(1)[..., None, None]
         moved_BGKP = (x * step_B1GK[..., None]).squeeze(1)
         state_BGKPN += moved_BGKP[..., None] * into.transpose(1, 2)[:, :, :, None]
         read_BGKP = (state_BGKPN * out.transpose(1, 2)[:, :, :, None]).sum(-1)
-        return read_BGKP[:, None] + x * self._skips_GK1
+        return read_BGKP[:, None] + x * self._by_group(self.skip_H)[..., None]
 
     def _read_chunk(self, mixed_BLC: Tensor, step_BLGK: Tensor, state_BGKPN: Tensor) -> Tensor:
         """Neighbouring rows [B, L, G, K, P]: each reads those before it and the state before them all."""
         x, into, out = self._parts(mixed_BLC)
         moved_BGKLP = (x * step_BLGK[..., None]).permute(0, 2, 3, 1, 4)
         into_BGSN, out_BGLN = into.transpose(1, 2), out.transpose(1, 2)
-        log_decay_BGKL = (step_BLGK * self._decays_GK).permute(0, 2, 3, 1)
+        log_decay_BGKL = (step_BLGK * self._by_group(self.decay_H)).permute(0, 2, 3, 1)
         between_BGKLS = _decay_between(log_decay_BGKL)
         since_BGKL = log_decay_BGKL.cumsum(-1).exp()
         weights_BGKLS = between_BGKLS * (out_BGLN @ into_BGSN.transpose(-1, -2))[:, :, None]
@@ -87,20 +87,16 @@ class Mamba2:
         left_BGKPS = (moved_BGKLP * between_BGKLS[..., -1, :, None]).transpose(-1, -2)
         state_BGKPN *= since_BGKL[..., -1, None, None]
         state_BGKPN += left_BGKPS @ into_BGSN[:, :, None]
-        return read_BGKLP.permute(0, 3, 1, 2, 4) + x * self._skips_GK1
+        return read_BGKLP.permute(0, 3, 1, 2, 4) + x * self._by_group(self.skip_H)[..., None]
 
     def _normed(self, read_BTO: Tensor) -> Tensor:
         """The heads of each group normed as one."""
-        grouped = read_BTO.unflatten(-1, (self.spec.groups, -1))
+        grouped = torch.unflatten(read_BTO, -1, (self.spec.groups, -1))
         return rms_norm(grouped, (grouped.shape[-1],), eps=self.norm_epsilon).flatten(-2) * self.norm_O
 
-    @property
-    def _decays_GK(self) -> Tensor:
-        return self.decay_H.view(self._heads)
-
-    @property
-    def _skips_GK1(self) -> Tensor:
-        return self.skip_H.view(*self._heads, 1)
+    def _by_group(self, numbers_H: Tensor) -> Tensor:
+        """A number of each head [G, K]."""
+        return numbers_H.view(self._heads)
 
 
 def _decay_between(log_decay_BGKL: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ def modules(spread: float = 0.5) -> tuple[Any, Mamba2]:
     module = reference.GraniteMoeHybridMambaLayer(config, 0)
     for name, parameter in module.named_parameters():
         torch.nn.init.normal_(parameter, std=spread if name == "dt_bias" else 0.5)
+    assert module.conv1d.bias is not None
     return module, Mamba2(
         spec=SPEC,
         convolution=Convolution(weight_CL=module.conv1d.weight.detach()[:, 0], bias_C=module.conv1d.bias.detach()),
@@ -52,7 +53,7 @@ def modules(spread: float = 0.5) -> tuple[Any, Mamba2]:
 def in_runs(own: Mamba2, made_BTM: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """What it makes of runs of these sizes, and the state that they leave."""
     state_BN = torch.zeros(len(made_BTM), own.spec.state_numbers)
-    return torch.cat([own(run, state_BN) for run in made_BTM.split(list(sizes), dim=1)], dim=1), state_BN
+    return torch.cat([own(run, state_BN) for run in torch.split(made_BTM, list(sizes), dim=1)], dim=1), state_BN
 
 
 @pytest.mark.parametrize("cut", CUTS)
