@@ -113,7 +113,7 @@ class _Parts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PackedEntry:
-    """A tensor of the model; of each of its ranges the number of the stored tensor, its first row, rows, group and step."""
+    """A tensor of the model; of each of its ranges the number of the stored tensor, then what a `RowRange` has."""
 
     name: str
     shape: tuple[int, ...]

@@ -18,6 +18,7 @@ from layerline.checks import require
 from layerline.models.feed_forward_spec import MOST_SIDE
 
 MOST_TAPS = 64
+LENGTH_EPSILON = 1e-6  # below the root by which a delta net makes queries and keys as long as 1
 STATE_NUMBER_BYTES = 4  # float32, whatever keys and values are held in
 
 

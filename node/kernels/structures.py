@@ -17,6 +17,7 @@ FORMATS = (
 GROUPED_FORMATS = ("F8_E4M3", "F8_E5M2", "INT4", "INT8")  # those after them, of which the number says the groups too
 SCALES = ("F16", "BF16", "F32")
 KV_STORAGES = {"float32": 0, "bfloat16": 1, "int8": 2, "float16": 3}
+DELTA_COLUMNS = 32  # of the state of a delta net's head that a thread has room for
 TILE = 16  # positions whose keys and values lie together; also the rows of a panel
 
 
@@ -51,8 +52,10 @@ class OperationKind(IntEnum):
     EXPERTS = 16
     HEAD_PRODUCT = 17
     CONVOLVE = 18
-    MAMBA2 = 19
-    GATED_NORM = 20
+    TIMES_SIGMOID = 19
+    DELTA = 20
+    MAMBA2 = 21
+    GATED_NORM = 22
 
 
 class GateKind(IntEnum):
@@ -166,6 +169,23 @@ class Convolution(ctypes.Structure):
         ("out_column", c_int32),
         ("silu", c_int32),
         ("padding", c_int32),
+    )
+
+
+class DeltaNet(ctypes.Structure):
+    """A gated delta net: vectors of its value heads, its sizes, and where in a slot the states of heads are."""
+
+    _fields_ = (
+        ("decay", c_void_p),
+        ("step_bias", c_void_p),
+        ("norm", c_void_p),
+        ("state_offset", c_int64),
+        ("value_heads", c_int32),
+        ("key_heads", c_int32),
+        ("key_dim", c_int32),
+        ("value_dim", c_int32),
+        ("tiled", c_int32),
+        ("epsilon", c_float),
     )
 
 

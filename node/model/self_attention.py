@@ -53,7 +53,7 @@ class RowsNorm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfAttention:
-    """`qkv` has the rows of q, k, v and perhaps the gate, one below the other; `qk_norm` norms q and k, if there is one."""
+    """`qkv` has the rows of q, k, v and perhaps the gate, one below the other; `qk_norm` norms q and k, if any."""
 
     core: LayerAttention
     qk_norm: HeadsNorm | RowsNorm | None

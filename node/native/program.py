@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.spec import LayerSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from node.kernels.structures import Operation, OperationKind
 from node.native.feed_forward import NativeExperts, NativeFeedForward, gate_kind
 from node.native.latent import NativeLatent
@@ -171,6 +171,8 @@ class _Building:
                 number=growth.factor,
             )
         yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index)
+        if layer.spec.attention.output_gate:
+            yield _opened(layer.spec.attention)
 
     def _experts(self, source: Buffer, experts: NativeExperts) -> Operation:
         """Those that have been chosen; where their sum goes is still to be said."""
@@ -230,6 +232,17 @@ class _Building:
 
     def _norm(self, source: Buffer, target: Buffer, weight_C: NDArray[np.float32]) -> Operation:
         return norm(source, target, weight_C, self._spec.norm_epsilon, centred=self._spec.norm == "layer")
+
+
+def _opened(attention: AttentionSpec) -> Operation:
+    """Multiplies what heads give by the sigmoid of their gate, which is behind queries, keys and values."""
+    return Operation(
+        kind=OperationKind.TIMES_SIGMOID,
+        source=Buffer.WIDE,
+        target=Buffer.NARROW,
+        index=attention.query_numbers + attention.key_numbers + attention.value_numbers,
+        size=attention.output_numbers,
+    )
 
 
 def _scaled(target: Buffer, size: int, scale: float) -> Iterator[Operation]:

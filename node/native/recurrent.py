@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.recurrent import Mamba2Spec, RecurrentSpec, ShortConvSpec
+from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec, ShortConvSpec
 from node.kernels.structures import Convolution, Operation, OperationKind
+from node.native.delta_net import NativeDeltaNet
 from node.native.feed_forward import Load
 from node.native.mamba2 import NativeMamba2
 from node.native.matrices import NativeMatrix
@@ -46,7 +47,7 @@ class NativeShortConv:
         )
 
 
-NativeRecurrent = NativeShortConv | NativeMamba2
+NativeRecurrent = NativeShortConv | NativeDeltaNet | NativeMamba2
 
 
 def load_recurrent(
@@ -61,9 +62,10 @@ def load_recurrent(
     assert taps is not None, "every recurrent layer has a convolution"
     conv_LC = np.ascontiguousarray(taps.reshape(spec.conv_channels, spec.taps).T)
     made = load(slices.made, slices.made_bias)
+    if isinstance(spec, DeltaNetSpec):
+        return NativeDeltaNet(spec, made, conv_LC, load_vector, slices, norm_epsilon)
     if isinstance(spec, Mamba2Spec):
         return NativeMamba2(spec, made, conv_LC, load_vector, slices, norm_epsilon)
-    assert isinstance(spec, ShortConvSpec), "no other is known"
     return _short_conv(spec, made, conv_LC, load_vector(slices.conv_bias))
 
 

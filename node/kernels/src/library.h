@@ -36,6 +36,8 @@ enum OperationKind {
     HEAD_PRODUCT,  // in -> out: of each of `count` heads of `size` numbers `index` as they are, then the product of the others with
                    // the head's own of as many matrices of one segment
     CONVOLVE,  // in -> out, by the `Convolution` that is `weight`; the states are those of layer number `index`
+    TIMES_SIGMOID,  // in place on `out`: `size` numbers a row, each times the sigmoid of that of `in` from number `index` on
+    DELTA,     // in -> out, by the `DeltaNet` that is `weight`; the states are those of layer number `index`
     MAMBA2,    // in -> out, by the `Mamba2` that is `weight`; the states are those of layer number `index`
     GATED_NORM,  // in place on `out`: times SiLU of the numbers of `in`, then `count` groups of `size` numbers, each normed as one by
                  // its part of `weight`

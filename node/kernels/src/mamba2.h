@@ -13,9 +13,6 @@ using layerline::StateRun;
 constexpr int MAMBA_VECTORS = 4;  // of a state's rows that are changed together: sums of as many do not wait for each other
 constexpr int MAMBA_ROWS = 32;    // whose inputs stay in a near cache while one such part of the state after the other is changed
 
-// ln(1 + e^x), as torch has it.
-inline float softplus_of(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
-
 // How a row changes the state of a head: what is left of it, and how far the row moves it.
 struct MambaStep {
     float kept, step;

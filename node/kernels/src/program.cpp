@@ -10,7 +10,6 @@ namespace {
 constexpr int64_t ALIGNMENT = 64;
 constexpr int64_t READERS_A_TASK = 128;
 constexpr int HEADS_A_TASK = 16;      // of those that read one key-value head, if they are all there are
-constexpr int64_t CHANNELS_A_TASK = 256;  // of a convolution
 constexpr int64_t ROWS_A_TASK = 32;   // of a head's product
 constexpr int64_t READER_BYTES = 64;  // of what is kept of a reader besides its sums, at most
 
@@ -101,6 +100,15 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 break;
             case CONVOLVE:
                 convolve(*own, work, step);
+                break;
+            case DELTA:
+                delta(*own, work, step);
+                break;
+            case TIMES_SIGMOID:
+                each_row(rows, [&](int64_t row) {
+                    float* numbers = row_of(out, row).data;
+                    kernels_.gate(row_of(in, row).data + own->index, numbers, numbers, own->size, SIGMOID_GATE);
+                });
                 break;
             case MAMBA2:
                 mamba2(*own, work, step);
@@ -293,36 +301,6 @@ void Engine::head_product(const Operation& operation, const Work& work, int64_t 
 }
 
 // Where all heads read the same keys they are shared out as well as rows.
-void Engine::convolve(const Operation& operation, const Work& work, const Step& step) {
-    const Convolution& own = *static_cast<const Convolution*>(operation.weight);
-    const Rows in = work.buffers[operation.in], out = work.buffers[operation.out];
-    const States& states = work.layers[operation.index].states;
-    const int64_t parts = (own.channels + CHANNELS_A_TASK - 1) / CHANNELS_A_TASK;
-    auto task = [&](int64_t number, uint8_t*) {
-        const StepSpan& span = step.spans[number / parts];
-        const int64_t first = number % parts * CHANNELS_A_TASK, end = first + CHANNELS_A_TASK;
-        kernels_.convolve(own, in, out, step.states + span.first_state, span.state_count, states.numbers, states.slot_numbers,
-                          first, end < own.channels ? end : own.channels);
-    };
-    const int64_t tasks = step.span_count * parts;
-    if (step.rows <= FEW_ROWS) {
-        for (int64_t number = 0; number < tasks; number++) task(number, scratch_);
-    } else {
-        share(tasks, task);
-    }
-}
-
-void Engine::mamba2(const Operation& operation, const Work& work, const Step& step) {
-    const Mamba2& own = *static_cast<const Mamba2*>(operation.weight);
-    const Rows in = work.buffers[operation.in], out = work.buffers[operation.out];
-    const States& states = work.layers[operation.index].states;
-    share(step.span_count * own.heads, [&](int64_t number, uint8_t*) {
-        const StepSpan& span = step.spans[number / own.heads];
-        kernels_.mamba_head(own, static_cast<int>(number % own.heads), in, out, step.states + span.first_state, span.state_count,
-                            states.numbers, states.slot_numbers);
-    });
-}
-
 void Engine::attend(const Operation& operation, const Work& work, const Step& step) {
     const Layer& layer = work.layers[operation.index];
     const Pages& pages = layer.pages;

@@ -10,6 +10,7 @@ namespace {
 
 using layerline::CLAMPED_SWIGLU;
 using layerline::GELU_TANH;
+using layerline::SIGMOID_GATE;
 using layerline::SILU;
 
 inline float sum_of_lanes(const float lanes[PANEL_ROWS]) {
@@ -48,6 +49,9 @@ inline float exponential_of(float x) {
     store_floats(lanes, exponential(splat_float(x)));
     return lanes[0];
 }
+
+// ln(1 + e^x), as torch has it.
+inline float softplus_of(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
 // Calls `work(first, numbers)` for 0, LANES, ... with the numbers that are there; the last may be fewer than LANES.
 template <typename Work> inline void in_vectors(int64_t columns, Work work) {
@@ -113,7 +117,8 @@ inline void cap_row(float* numbers, int64_t columns, float cap) {
 constexpr float SWIGLU_ALPHA = 1.702f, SWIGLU_LIMIT = 7.0f;
 
 // activation(gate) * up. silu(x) = x / (1 + e^-x); gelu(x), by tanh, is x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)
-// (Hendrycks and Gimpel, 2016); the clamped one of gpt-oss is x / (1 + e^-ax) * (up + 1), x at most a limit and up within it.
+// (Hendrycks and Gimpel, 2016); the clamped one of gpt-oss is x / (1 + e^-ax) * (up + 1), x at most a limit and up within it. A
+// sigmoid has 1 in the place of x.
 inline void gate_row(const float* gate, const float* up, float* out, int64_t columns, int kind) {
     const F one = splat_float(1.0f), zero = splat_float(0.0f);
     in_vectors(columns, [&](int64_t i, int count) {
@@ -128,7 +133,7 @@ inline void gate_row(const float* gate, const float* up, float* out, int64_t col
             F cube = mul(mul(x, x), x);
             power = mul(splat_float(2.0f * 0.7978845608f), fma(splat_float(0.044715f), cube, x));
         }
-        F activated = div(x, add(one, exponential(sub(zero, power))));
+        F activated = div(kind == SIGMOID_GATE ? one : x, add(one, exponential(sub(zero, power))));
         store_some(out + i, mul(activated, own), count);
     });
 }

@@ -21,11 +21,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from layerline.models.recurrent import DeltaNetSpec
+from layerline.models.recurrent import LENGTH_EPSILON, DeltaNetSpec
 from node.model.recurrent.convolution import Convolution
 
 CHUNK_ROWS = 64
-LENGTH_EPSILON = 1e-6  # below the root by which queries and keys are made as long as 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,16 +45,17 @@ class DeltaNet:
         spec, heads = self.spec, self.spec.value_heads
         channels = spec.conv_channels
         own = (spec.taps - 1) * channels  # numbers of the convolution's state
-        past_BLC = state_BN[:, :own].unflatten(1, (spec.taps - 1, channels))
-        state_BHNP = state_BN[:, own:].unflatten(1, (heads, spec.key_dim, spec.value_dim))
+        past_BLC = state_BN[:, :own].view(-1, spec.taps - 1, channels)
+        state_BHNP = state_BN[:, own:].view(-1, heads, spec.key_dim, spec.value_dim)
         sizes = [channels, spec.value_numbers, heads, heads]
-        taken_BTC, gate_BTV, written_BTH, forgotten_BTH = made_BTM.float().split(sizes, dim=-1)
+        taken_BTC, gate_BTV, written_BTH, forgotten_BTH = torch.split(made_BTM.float(), sizes, dim=-1)
         mixed_BTC = functional.silu(self.convolution(taken_BTC, past_BLC))
-        q_BTQ, k_BTQ, v_BTV = mixed_BTC.split([spec.key_numbers, spec.key_numbers, spec.value_numbers], dim=-1)
+        sides = [spec.key_numbers, spec.key_numbers, spec.value_numbers]
+        q_BTQ, k_BTQ, v_BTV = torch.split(mixed_BTC, sides, dim=-1)
         made_BHTP = gated_delta_rule_(
             self._of_heads(q_BTQ) * spec.key_dim**-0.5,
             self._of_heads(k_BTQ),
-            v_BTV.unflatten(2, (heads, -1)).transpose(1, 2),
+            v_BTV.reshape(*v_BTV.shape[:2], heads, -1).transpose(1, 2),
             (self.decay_H * functional.softplus(forgotten_BTH + self.step_bias_H)).transpose(1, 2),
             written_BTH.sigmoid().transpose(1, 2),
             state_BHNP,
@@ -66,7 +66,7 @@ class DeltaNet:
     def _of_heads(self, keys_BTQ: Tensor) -> Tensor:
         """The query or key, of length 1, that each head reads [B, H, T, N]."""
         spec, readers = self.spec, self.spec.value_heads // self.spec.key_heads
-        keys_BTKN = keys_BTQ.unflatten(2, (spec.key_heads, -1))
+        keys_BTKN = keys_BTQ.reshape(*keys_BTQ.shape[:2], spec.key_heads, -1)
         keys_BTKN = keys_BTKN * torch.rsqrt(keys_BTKN.square().sum(-1, keepdim=True) + LENGTH_EPSILON)
         if readers > 1:
             again = keys_BTKN.repeat(1, 1, readers, 1) if spec.tiled else keys_BTKN.repeat_interleave(readers, dim=2)
@@ -108,7 +108,7 @@ def _in_chunks_(
     rows = v_BHTP.shape[2]
     chunk = min(CHUNK_ROWS, rows)
     q_BHDCN, k_BHDCN, v_BHDCP, g_BHDC1, beta_BHDC1 = (
-        functional.pad(each, (0, 0, 0, -rows % chunk)).unflatten(2, (-1, chunk))
+        functional.pad(each, (0, 0, 0, -rows % chunk)).reshape(*each.shape[:2], -1, chunk, each.shape[-1])
         for each in (q_BHTN, k_BHTN, v_BHTP, g_BHT[..., None], beta_BHT[..., None])
     )
     since_BHDC1 = g_BHDC1.cumsum(3).exp()  # γ
@@ -117,7 +117,7 @@ def _in_chunks_(
     system_BHDCC = written_BHDCN @ k_BHDCN.transpose(3, 4) * between_BHDCC
     right_BHDCM = torch.cat([v_BHDCP * beta_BHDC1, written_BHDCN * since_BHDC1], dim=-1)
     solved_BHDCM = torch.linalg.solve_triangular(system_BHDCC, right_BHDCM, upper=False, unitriangular=True)
-    u_BHDCP, w_BHDCN = solved_BHDCM.split([v_BHDCP.shape[-1], k_BHDCN.shape[-1]], dim=-1)
+    u_BHDCP, w_BHDCN = torch.split(solved_BHDCM, [v_BHDCP.shape[-1], k_BHDCN.shape[-1]], dim=-1)
     scores_BHDCC = q_BHDCN @ k_BHDCN.transpose(3, 4) * between_BHDCC
     read_BHDCN = q_BHDCN * since_BHDC1
     left_BHDNC = k_BHDCN.transpose(3, 4) * between_BHDCC[..., -1:, :]

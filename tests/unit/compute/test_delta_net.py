@@ -35,9 +35,9 @@ def heads_of(seed: int = 0) -> dict[str, Tensor]:
 
 def ruled(heads: dict[str, Tensor], sizes: Sequence[int], state: Tensor) -> Tensor:
     """What the rule gives for runs of these sizes."""
-    parts = {name: rows.split(list(sizes), dim=2) for name, rows in heads.items()}
-    runs = zip(*(parts[name] for name in ("q", "k", "v", "g", "beta")), strict=True)
-    return torch.cat([gated_delta_rule_(*run, state) for run in runs], dim=2)
+    q, k, v, g, beta = (torch.split(heads[name], list(sizes), dim=2) for name in ("q", "k", "v", "g", "beta"))
+    made = [gated_delta_rule_(q[i], k[i], v[i], g[i], beta[i], state) for i in range(len(sizes))]
+    return torch.cat(made, dim=2)
 
 
 @pytest.mark.parametrize("form", ["recurrent", "chunk"])
@@ -123,7 +123,7 @@ def test_the_layer_is_that_of_transformers(cut: str) -> None:
     expected = module(x_BTC)
     state_BN = torch.zeros(RUNS, SPEC.state_numbers)
     made_BTM = made_by(module, x_BTC)
-    found = torch.cat([own(run, state_BN) for run in made_BTM.split(list(CUTS[cut]), dim=1)], dim=1)
+    found = torch.cat([own(run, state_BN) for run in torch.split(made_BTM, list(CUTS[cut]), dim=1)], dim=1)
     torch.testing.assert_close(module.out_proj(found), expected, rtol=1e-4, atol=1e-4)
 
 
