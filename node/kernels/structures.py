@@ -17,7 +17,7 @@ FORMATS = (
 GROUPED_FORMATS = ("F8_E4M3", "F8_E5M2", "INT4", "INT8")  # those after them, of which the number says the groups too
 SCALES = ("F16", "BF16", "F32")
 KV_STORAGES = {"float32": 0, "bfloat16": 1, "int8": 2, "float16": 3}
-DELTA_COLUMNS = 32  # of the state of a delta net's head that a thread has room for
+DELTA_COLUMNS = 32  # of the state of a delta net's head that go together
 TILE = 16  # positions whose keys and values lie together; also the rows of a panel
 
 

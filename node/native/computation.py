@@ -23,7 +23,7 @@ from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 from node.kernels.engine import Engine
 from node.kernels.library import KernelsMissingError, chosen_instruction_set, library
-from node.kernels.structures import DELTA_COLUMNS
+from node.native.delta_net import delta_net_bytes
 from node.native.kv_pages import KvPages
 from node.native.layers import NativeLayers, RankSums, Sizes
 from node.native.weights import Wanted, load_weights
@@ -141,7 +141,7 @@ def _among(part: ModelPart, group: RankGroup) -> tuple[RankSums | None, LogitsUs
 
 
 def _engine(threads: int, model: ModelSpec) -> Engine:
-    """With room for the attention of every layer of `model`, and for some columns of a delta net's state."""
+    """With room for the attention of every layer of `model`, and for a head of every delta net."""
     try:
         wanted = {
             (kind.attention.heads, kind.attention.kv_heads, kind.attention.head_dim, kind.attention.value_dim)
@@ -149,8 +149,8 @@ def _engine(threads: int, model: ModelSpec) -> Engine:
             if kind.recurrent is None
         }
         scratch_bytes = max(library().calls.layerline_attention_bytes(*sizes) for sizes in wanted)
-        deltas = [kind.recurrent.key_dim for kind in model.kinds if isinstance(kind.recurrent, DeltaNetSpec)]
-        scratch_bytes = max([scratch_bytes, *(DELTA_COLUMNS * 4 * key_dim for key_dim in deltas)])
+        deltas = {kind.recurrent for kind in model.kinds if isinstance(kind.recurrent, DeltaNetSpec)}
+        scratch_bytes = max([scratch_bytes, *map(delta_net_bytes, deltas)])
         return Engine(library(), chosen_instruction_set(), threads, scratch_bytes)
     except KernelsMissingError as missing:
         message = f"The plan has the kernels compute here, but there are none: {missing}"
