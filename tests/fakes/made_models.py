@@ -128,7 +128,7 @@ def write_family(folder: Path, model: FamilyModel, *, dtype: str = "float32") ->
         numbers = 0.2 * torch.randn(parameter.shape, generator=generator)
         parameter.data = numbers + (1.0 if name.endswith("norm.weight") else 0.0)
     for name, buffer in made.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "expert_bias")):
             buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))
     made.tie_weights()
     made.to(getattr(torch, dtype)).save_pretrained(folder)
