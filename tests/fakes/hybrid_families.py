@@ -11,7 +11,9 @@ _KV_HEADS = [0, KV_HEADS] * (LAYERS // 2)  # as GGUF says which layers have atte
 
 
 def _lfm2_moe_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
-    return conv_squeezed(name.replace("expert_bias", "expert_bias.bias"), rows)
+    """As llama.cpp's converter does it: experts are called without the name of the model that has them."""
+    own = name.removeprefix("model.") if ".experts." in name else name
+    return conv_squeezed(own.replace("expert_bias", "expert_bias.bias"), rows)
 
 
 HYBRID_FAMILIES: dict[str, FamilyModel] = {
