@@ -16,7 +16,7 @@ Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
 """What a gate is passed through; "clamped_swiglu" is gpt-oss's: gate * sigmoid(alpha * gate) * (up + 1),
 the gate at most the limit, up within it on either side."""
 CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT = 1.702, 7.0
-Scoring = Literal["softmax", "softmax_of_chosen", "sigmoid"]
+Scoring = Literal["softmax", "softmax_of_chosen", "sigmoid", "sigmoid_of_chosen"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,10 +26,11 @@ class ExpertsSpec:
     A tie is the expert's with the lower number. The weights of the chosen are their scores, made 1 in all if
     `normalised`, then multiplied by `scale`. Experts may be in groups, neighbours in a group: those that are chosen are
     then of the best groups, a group being as good as its best or its two best. A shared expert is beside them, for
-    every row.
+    every row. What an expert gives is multiplied by its weight or, if `weighs_input`, what it gets; the weight of the
+    shared one is always that of what it gives.
 
     Source: Fedus et al., Switch Transformers (2021); groups as in DeepSeek-V2 and V3, a bias of the choice as in the
-    latter (2024).
+    latter (2024); weighed inputs as in the Llama 4 model code (2025).
     """
 
     count: int
@@ -37,6 +38,7 @@ class ExpertsSpec:
     scoring: Scoring
     normalised: bool = False
     scale: float = 1.0
+    weighs_input: bool = False
     router_bias: bool = False  # of the logits
     choice_bias: bool = False  # of scores, for the choice alone
     groups: int = 1

@@ -15,28 +15,14 @@ from typing import Literal, get_args
 from layerline.checks import require
 from layerline.models.feed_forward_spec import MOST_EXPERTS_IN_ALL, MOST_SIDE, FeedForwardSpec
 from layerline.models.latent import PANEL_ROWS, LatentSpec
+from layerline.models.query_growth import QueryGrowth
 from layerline.models.recurrent import RecurrentSpec
 from layerline.models.rope_spec import RopeSpec
 from layerline.plan import MAX_LAYERS
 
 Norms = Literal["before", "after", "around"]
 NormKind = Literal["rms", "layer"]  # by the root of the mean square; by the deviation from the mean
-QkNorm = Literal["none", "heads", "rows"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QueryGrowth:
-    """Queries of far positions are multiplied by 1 + factor * ln(1 + ⌊position / length⌋), so that scores stay sharp.
-
-    Source: Nakanishi, Scalable-Softmax (2025).
-    """
-
-    factor: float
-    length: int  # positions
-
-    def __post_init__(self) -> None:
-        require(0 < self.factor < math.inf, "the growth of queries is out of range")
-        require(0 < self.length < MOST_SIDE, "the length after which queries grow is out of range")
+QkNorm = Literal["none", "heads", "rows", "turned_heads"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,8 +36,9 @@ class AttentionSpec:
     rope: RopeSpec | None  # None: queries and keys are not rotated
     qkv_bias: bool = False
     output_bias: bool = False
-    qk_norm: QkNorm = "none"  # before they are rotated: those of each head, or of all heads as one
+    qk_norm: QkNorm = "none"  # of each head, or of all as one; "turned_heads": of each, rotated before, by no weight
     window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
+    chunk_tokens: int = 0  # in the place of a window: a row sees those from the last multiple of it on; 0: all
     scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
     query_growth: QueryGrowth | None = None
     sinks: bool = False  # each head has a learned score that takes its share and has no value
@@ -64,9 +51,12 @@ class AttentionSpec:
         require(self.heads % self.kv_heads == 0, "heads is not a multiple of kv_heads")
         require(self.rope is None or self.rope.fits(self.head_dim), "a rotation that does not go with head_dim")
         require(self.window_tokens >= 0, "window_tokens out of range")
+        require(self.chunk_tokens >= 0, "chunk_tokens out of range")
+        require(not (self.window_tokens and self.chunk_tokens), "a window beside chunks")
         require(self.scale is None or 0 < self.scale < math.inf, "the scale of scores is out of range")
         require(0 <= self.soft_cap < math.inf, "the soft cap of scores is out of range")
         require(self.qk_norm in get_args(QkNorm), "a norm of queries and keys that is not known")
+        require(self.qk_norm != "turned_heads" or self.rope is not None, "a norm of rotated heads that are not rotated")
         turned = self.rope.turned_numbers(self.head_dim) if self.rope else 0
         is_plain = self.qk_norm == "none" and not (self.qkv_bias or self.output_bias or self.query_growth)
         fits = self.kv_heads == 1 and is_plain and turned == self.turned_dim and self.value_dim % PANEL_ROWS == 0
@@ -166,7 +156,9 @@ class ModelSpec:
         require(all(0 < size < MOST_SIDE for size in (self.hidden, self.vocabulary)), "a size is out of range")
         require(0 < self.context_tokens < MOST_SIDE, "context_tokens out of range")
         require(bool(self._attentions), "a model in which no layer has attention")
-        require(max(self._windows) < self.context_tokens, "window_tokens out of range")
+        for bound in ("window_tokens", "chunk_tokens"):
+            longest = max(getattr(attention, bound) for attention in self._attentions)
+            require(longest < self.context_tokens, f"{bound} out of range")
         experts = sum(self.kinds[kind].feed_forward.expert_count for kind in self.layer_kinds)
         require(experts <= MOST_EXPERTS_IN_ALL, "too many experts in all layers")
         require(self.norm in get_args(NormKind), "a kind of norm that is not known")

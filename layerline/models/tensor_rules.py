@@ -253,6 +253,7 @@ _FFN_BIASES = (
 
 _QK_NORMS = {
     "none": (),
+    "turned_heads": (),
     "heads": (
         layer_rule("q_norm", "self_attn.q_norm.weight", "attn_q_norm.weight", HEAD),
         layer_rule("k_norm", "self_attn.k_norm.weight", "attn_k_norm.weight", HEAD),

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 10  # of all that is said here; the library must have the same
+VERSION = 11  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -67,6 +67,7 @@ class ScoringKind(IntEnum):
     SOFTMAX = 0
     SOFTMAX_OF_CHOSEN = 1
     SIGMOID = 2
+    SIGMOID_OF_CHOSEN = 3
 
 
 class Segment(ctypes.Structure):
@@ -111,6 +112,7 @@ class Experts(ctypes.Structure):
         ("shared_gate", c_int32),
         ("activation", c_int32),
         ("scale", c_float),
+        ("weighs_input", c_int32),
     )
 
 
@@ -147,6 +149,8 @@ class AttentionForm(ctypes.Structure):
         ("soft_cap", c_float),
         ("heads", c_int32),
         ("window", c_int32),
+        ("chunk", c_int32),
+        ("padding", c_int32),
     )
 
 

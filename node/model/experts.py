@@ -45,6 +45,8 @@ class Router:
         weights_TK = scores_TN.gather(1, experts_TK)
         if spec.scoring == "softmax_of_chosen":
             weights_TK = weights_TK.softmax(1)
+        elif spec.scoring == "sigmoid_of_chosen":
+            weights_TK = weights_TK.sigmoid()
         if spec.normalised:
             weights_TK = weights_TK / weights_TK.sum(1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
         shared_T1 = logits_TO.narrow(1, spec.count, 1).sigmoid() if spec.shared_gate else None
@@ -88,12 +90,14 @@ class ExpertsFeedForward:
         of_pairs_P = choice.experts_TK.flatten()
         pairs_P = of_pairs_P.sort(stable=True).indices  # expert by expert
         counts = torch.bincount(of_pairs_P, minlength=len(self.experts)).tolist()
+        weights_P1, weighs_input = choice.weights_TK.flatten()[:, None], self.router.spec.weighs_input
         made_PC = torch.empty((len(of_pairs_P), x_TC.shape[1]), dtype=x_TC.dtype, device=x_TC.device)
         for expert, own in zip(self.experts, torch.split(pairs_P, counts), strict=True):
             if len(own):
-                made_PC[own] = expert(x_TC.index_select(0, own // chosen))
-        made_TKC = made_PC.view(len(x_TC), chosen, -1)
-        sum_TC = (made_TKC * choice.weights_TK[:, :, None]).sum(1)
+                rows_PC = x_TC.index_select(0, own // chosen)
+                made_PC[own] = expert((rows_PC * weights_P1[own]).to(x_TC.dtype) if weighs_input else rows_PC)
+        weighed_PC = made_PC.float() if weighs_input else made_PC * weights_P1
+        sum_TC = weighed_PC.view(len(x_TC), chosen, -1).sum(1)
         if self.shared is not None:
             shared_TC = self.shared(x_TC)
             sum_TC += shared_TC if choice.shared_T1 is None else shared_TC * choice.shared_T1

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerline.models.spec import QueryGrowth
+from layerline.models.query_growth import QueryGrowth
 from node.model.attention.backend import LayerAttention
 from node.model.linear.forms import Linear
 from node.model.norm import Norm
@@ -24,7 +24,7 @@ from node.model.step import Step
 
 @dataclass(frozen=True, slots=True)
 class HeadsNorm:
-    """Norms the query and the key of each head by itself, in place; one weight a head [K·G + K, D]."""
+    """Norms the query and the key of each head by itself, in place; one weight a head [K·G + K, D], or for all [D]."""
 
     norm: Norm
 
@@ -50,10 +50,14 @@ class RowsNorm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfAttention:
-    """`qkv` has the rows of q, k and v, one below the other; `qk_norm` norms q and k, if there is one."""
+    """`qkv` has the rows of q, k and v, one below the other.
+
+    `qk_norm` norms q and k, if there is one; `turned_norm` does so after they have been rotated.
+    """
 
     core: LayerAttention
     qk_norm: HeadsNorm | RowsNorm | None
+    turned_norm: HeadsNorm | None
     rope: Rope | None  # layers with the same rotation share it
     qkv: Linear
     output: Linear
@@ -69,6 +73,8 @@ class SelfAttention:
             self.qk_norm(turned_TND)
         if self.rope is not None:
             turn_(turned_TND, step.turns[self.rope])
+        if self.turned_norm is not None:
+            self.turned_norm(turned_TND)
         if spec.query_growth is not None:
             turned_TND.narrow(1, 0, heads).mul_(_growth(spec.query_growth, step.attention.positions_T)[:, None, None])
         q_TKGD = turned_TND.narrow(1, 0, heads).view(rows, kv_heads, -1, head_dim)
@@ -79,4 +85,4 @@ class SelfAttention:
 
 def _growth(growth: QueryGrowth, positions_T: Tensor) -> Tensor:
     """What the queries of each row are multiplied by."""
-    return 1.0 + growth.factor * torch.log1p(torch.floor(positions_T / growth.length))
+    return 1.0 + growth.factor * torch.log1p(torch.floor((positions_T + growth.offset) / growth.length))

@@ -145,6 +145,7 @@ class _StageLoader:
             core=LayerAttention(spec=spec, sinks_KG=self._sinks(slices, spec)),
             rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
             qk_norm=self._qk_norm(slices, spec),
+            turned_norm=self._turned_norm(spec),
             qkv=self._linear(slices.qkv, slices.qkv_bias),
             output=output,
         )
@@ -213,13 +214,20 @@ class _StageLoader:
 
     def _qk_norm(self, slices: AttentionSlices, spec: AttentionSpec) -> HeadsNorm | RowsNorm | None:
         """The heads of q and k share a weight each, if each head is normed by itself."""
-        if spec.qk_norm == "none":
+        if spec.qk_norm in ("none", "turned_heads"):
             return None
         epsilon = self._part.norm_epsilon
         q, k = (load_tensor(self._source, part, self._held_as) for part in (slices.q_norm, slices.k_norm))
         if spec.qk_norm == "rows":
             return RowsNorm(Norm(q, epsilon), Norm(k, epsilon), spec.heads)
         return HeadsNorm(Norm(torch.cat([q.expand(spec.heads, -1), k.expand(spec.kv_heads, -1)]), epsilon))
+
+    def _turned_norm(self, spec: AttentionSpec) -> HeadsNorm | None:
+        """It has no weight."""
+        if spec.qk_norm != "turned_heads":
+            return None
+        ones_D = torch.ones(spec.head_dim, dtype=self._held_as.dtype, device=self._held_as.device)
+        return HeadsNorm(Norm(ones_D, self._part.norm_epsilon))
 
     def _norm(self, slices: Sequence[TensorSlice]) -> Norm:
         return Norm(load_tensor(self._source, slices, self._held_as), self._part.norm_epsilon, self._part.norm)

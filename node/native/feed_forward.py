@@ -19,6 +19,7 @@ _SCORINGS = {
     "softmax": ScoringKind.SOFTMAX,
     "softmax_of_chosen": ScoringKind.SOFTMAX_OF_CHOSEN,
     "sigmoid": ScoringKind.SIGMOID,
+    "sigmoid_of_chosen": ScoringKind.SIGMOID_OF_CHOSEN,
 }
 Load = Callable[[Slices, Slices], NativeMatrix]
 """A matrix of slices, and of those of its bias."""
@@ -76,6 +77,7 @@ class NativeExperts:
             shared_gate=chosen.shared_gate,
             activation=gate_kind(spec),
             scale=chosen.scale,
+            weighs_input=chosen.weighs_input,
         )
 
     @property

@@ -81,5 +81,6 @@ def _state(
         soft_cap=spec.soft_cap,
         heads=spec.heads,
         window=spec.window_tokens,
+        chunk=spec.chunk_tokens,
     )
     return LayerState(pages=pages, form=form)

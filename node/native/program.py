@@ -167,6 +167,7 @@ class _Building:
                 kind=OperationKind.GROW,
                 target=Buffer.WIDE,
                 index=growth.length,
+                count=growth.offset,
                 size=layer.spec.attention.query_numbers,
                 number=growth.factor,
             )
@@ -207,6 +208,14 @@ class _Building:
                 )
         if layer.rotation is not None:
             yield turn(Buffer.WIDE, layer.rotation, attention.heads + attention.kv_heads, attention.head_dim)
+        if attention.qk_norm == "turned_heads":
+            yield Operation(
+                kind=OperationKind.HEAD_NORM,
+                target=Buffer.WIDE,
+                count=attention.heads + attention.kv_heads,
+                size=attention.head_dim,
+                number=self._spec.norm_epsilon,
+            )
 
     def _added(self, matrix: NativeMatrix, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
         """The product of what is in Buffer.NARROW, normed if there is a weight, is added to the residual."""

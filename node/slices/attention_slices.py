@@ -35,7 +35,8 @@ class AttentionSlices:
 
         def qk_norm(name: str, rows: Side) -> Slices:
             own = sides.head if spec.qk_norm == "heads" else rows
-            return () if spec.qk_norm == "none" else (TensorSlice(name=prefix + name, rows=own, head_order=order),)
+            has_weight = spec.qk_norm in ("heads", "rows")
+            return (TensorSlice(name=prefix + name, rows=own, head_order=order),) if has_weight else ()
 
         return cls(
             qkv=stacked("", sides.hidden),

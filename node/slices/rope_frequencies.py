@@ -57,7 +57,10 @@ def _llama3(spec: RopeSpec, plain_P: NDArray[np.float32]) -> NDArray[np.float32]
     """Slow pairs are slowed by `factor`, fast ones kept, those between weighed by their turns per context."""
     turns_P = np.float32(spec.original_context_tokens) * plain_P / np.float32(2 * math.pi)
     span = spec.high_frequency_factor - spec.low_frequency_factor
-    kept_P = ((turns_P - np.float32(spec.low_frequency_factor)) / np.float32(span)).clip(0.0, 1.0)
+    if span == 0:
+        kept_P = (turns_P >= np.float32(spec.high_frequency_factor)).astype(np.float32)
+    else:
+        kept_P = ((turns_P - np.float32(spec.low_frequency_factor)) / np.float32(span)).clip(0.0, 1.0)
     slowed_P = (1 - kept_P) * plain_P / np.float32(spec.factor)
     return (slowed_P + kept_P * plain_P).astype(np.float32)
 

@@ -19,7 +19,7 @@ enum OperationKind {
     TAKE,      // the step's input, `size` numbers a row, float32 or, if `flag`, bfloat16 -> out
     PLACE,     // where the step's rows lie, for TURN and ATTEND until the next one
     NORM,      // in -> out, by `weight` [size], epsilon `number`; of what is left without the mean if `flag`
-    HEAD_NORM, // in place on `out`: `count` heads of `size` numbers from head `index` on, each by `weight` [size]
+    HEAD_NORM, // in place on `out`: `count` heads of `size` numbers from head `index` on, each by `weight` [size], or none
     PRODUCT,   // in -> out, by `matrix`; added to what is there if `flag`
     TURN,      // in place on `out`: of `count` heads of `size` numbers the pairs that rotation number `index` has
     ATTEND,    // keeps keys and values of `in` (queries, keys, values side by side) and reads, -> out; layer number `index`
@@ -29,7 +29,7 @@ enum OperationKind {
     ROUND,     // in, `size` numbers a row -> the work's rounded rows, as bfloat16
     SCALE,     // in place on `out`: `size` numbers a row times `number`
     CAP,       // in place on `out`: `size` numbers a row, kept within `number` by tanh
-    GROW,      // in place on `out`: `size` numbers of a row at position p times 1 + `number` * ln(1 + floor(p / `index`))
+    GROW,      // in place on `out`: `size` numbers of a row at position p times 1 + `number` * ln(1 + floor((p + `count`) / `index`))
     ROUTE,     // chooses experts by the logits of `in`, for EXPERTS until the next one; `weight` is an `Experts`
     EXPERTS,   // in -> out, `size` numbers a row, by the experts that were chosen, added to what is there if `flag`; `weight` is an
                // `Experts`, and from buffer `index` on there is room for pairs of a row and an expert: in and out, wide, narrow
@@ -49,7 +49,7 @@ struct Operation {
 };
 
 // How logits become scores of experts.
-enum Scoring { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID };
+enum Scoring { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID, SIGMOID_OF_CHOSEN };
 
 // The experts of a layer, the shared one the last if there is one; a row chooses `chosen` of the `count` others.
 struct Experts {
@@ -63,6 +63,7 @@ struct Experts {
     int32_t shared, shared_gate;  // whether there is one, and whether its weight is the sigmoid of the last logit
     int32_t activation;
     float scale;
+    int32_t weighs_input;  // what an expert gets is multiplied by its weight, not what it gives
 };
 
 // What one step brings: rows, the spans they are in, and which of them are wanted in the end.

@@ -139,7 +139,7 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 break;
             case GROW:
                 each_row(rows, [&](int64_t row) {
-                    const double grown = std::log1p(places_.position(row) / own->index);
+                    const double grown = std::log1p((places_.position(row) + own->count) / own->index);
                     const float factor = static_cast<float>(1.0 + own->number * grown);
                     float* numbers = row_of(out, row).data;
                     for (int64_t i = 0; i < own->size; i++) numbers[i] *= factor;

@@ -16,7 +16,7 @@ from layerline.models.spec import AttentionSpec
 from node.model.attention.backend import LayerAttention, StepAttention
 from node.model.attention.merge import Part, merged, with_sinks
 from node.model.attention.passes import AttentionPass, attention_pass, reversed_pass
-from node.model.attention.pieces import Group, Piece, StepPieces
+from node.model.attention.pieces import Group, Piece, Reach, StepPieces
 from node.model.attention.pools import LayerPool, layer_pool, most_slots
 from node.model.attention.row_pages import RowAttention, RowPages
 
@@ -29,8 +29,8 @@ class _Layer:
     sinks_KG: Tensor | None
 
     @property
-    def window_tokens(self) -> int:
-        return self.spec.window_tokens
+    def reach(self) -> Reach:
+        return Reach(self.spec.window_tokens, self.spec.chunk_tokens)
 
 
 class RunAttention:
@@ -51,7 +51,7 @@ class RunAttention:
         self.most_pages = most_pages
         self._layers = layers
         self._rows = rows if all(layer.pool.floats for layer in layers.values()) else None
-        self._windows = {layer.window_tokens for layer in layers.values()}
+        self._reaches = {layer.reach for layer in layers.values()}
         self._page_tokens = page_tokens
         self._most_slots = most_slots
         self._device = device
@@ -107,7 +107,7 @@ class RunAttention:
         if self.attends_rows(spans):
             return self.row_step(self.row_pages(spans))
         pieces = StepPieces.of(
-            spans, self._page_tokens, windows=self._windows, most_slots=self._most_slots, device=self._device
+            spans, self._page_tokens, reaches=self._reaches, most_slots=self._most_slots, device=self._device
         )
         return RunStep(self._layers, pieces)
 
@@ -142,7 +142,7 @@ class RunStep:
         """Keeps the rows' keys and values, and gives what each row reads of its sequence [T, K, G, E]."""
         own = self._layers[layer]
         own.pool.write(self._pieces.slots_T, k_TKD, v_TKE)
-        return _attended(own, q_TKGD, self._pieces.groups[own.window_tokens])
+        return _attended(own, q_TKGD, self._pieces.groups[own.reach])
 
 
 def _attended(layer: _Layer, q_TKGD: Tensor, groups: Sequence[Group]) -> Tensor:

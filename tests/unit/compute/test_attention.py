@@ -25,6 +25,7 @@ LAYERS = {
     "values smaller than keys": replace(PLAIN, value_dim=10),
     "values larger than keys": replace(PLAIN, value_dim=24),
     "a window": replace(PLAIN, window_tokens=3),
+    "chunks": replace(PLAIN, chunk_tokens=4),
     "all of it": replace(PLAIN, scale=0.9, soft_cap=2.0, value_dim=12, window_tokens=5),
 }
 
@@ -110,6 +111,7 @@ def test_every_row_reads_its_own_sequence_on_scattered_pages(
     places = [(s, position) for s in spans for position in range(s.start, s.start + s.count)]
     for row, (own, position) in enumerate(places):
         first = max(0, position + 1 - spec.window_tokens) if spec.window_tokens else 0
+        first = position // spec.chunk_tokens * spec.chunk_tokens if spec.chunk_tokens else first
         k_KSD, v_KSE = (all_[own.sequence][first : position + 1].transpose(0, 1) for all_ in (keys, values))
         expected, _ = written_out(q_TKGD[row : row + 1], k_KSD, v_KSE, spec, causal=False, sinks_KG=sinks_KG)
         torch.testing.assert_close(out_TKGE[row : row + 1], expected, atol=1e-5, rtol=1e-5)

@@ -28,6 +28,7 @@ LAYERS = {
     "one head of each": replace(PLAIN, heads=2, head_dim=80, value_dim=80),
     "values smaller than keys": replace(PLAIN, value_dim=10),
     "a window": replace(PLAIN, window_tokens=70),
+    "chunks": replace(PLAIN, chunk_tokens=50),
     "all of it": replace(PLAIN, scale=0.9, soft_cap=2.0, head_dim=24, value_dim=40, window_tokens=5),
 }
 PAGE_TOKENS = 4
@@ -54,8 +55,9 @@ for dtype, capability in (("bf16", 80), ("bf16", 90), ("fp32", 90)):
     tensors = dict.fromkeys(("q", "k", "v", "out"), f"*{dtype}")
     tables = dict.fromkeys(("pages", "first_positions", "end_positions"), "*i32")
     numbers = {"pages_stride": "i32", "slots": "i32", "scale": "fp32", "soft_cap": "fp32"}
-    constants = {"PAGE_TOKENS": 16, "WINDOW": 512, "HAS_CAP": True, "HAS_SINKS": True, "WIDENS": False, "GROUP": 7}
-    constants |= {"GROUP_SIDE": 16, "KEY": 128, "KEY_SIDE": 128, "VALUE": 128, "VALUE_SIDE": 128, "POSITIONS": 64}
+    constants = {"PAGE_TOKENS": 16, "WINDOW": 512, "CHUNK": 512, "HAS_CAP": True, "HAS_SINKS": True, "WIDENS": False}
+    constants |= {"GROUP": 7, "GROUP_SIDE": 16, "KEY": 128, "KEY_SIDE": 128, "VALUE": 128, "VALUE_SIDE": 128}
+    constants |= {"POSITIONS": 64}
     types = {**tensors, "sinks": "*fp32", **tables, **numbers, **dict.fromkeys(constants, "constexpr")}
     ordered = {name: types[name] for name in row_kernel._attend.arg_names}
     numbered = {(list(ordered).index(name),): value for name, value in constants.items()}

@@ -34,6 +34,8 @@ SPECS = {
     ),
     "shared": replace(SHARING, chosen=1),
     "shared by a gate": replace(SHARING, shared_gate=True),
+    "weighed inputs": replace(SHARING, scoring="sigmoid_of_chosen", weighs_input=True),
+    "weighed inputs, shared by a gate": replace(SHARING, normalised=True, weighs_input=True, shared_gate=True),
     "all": replace(PLAIN, chosen=COUNT),
 }
 
