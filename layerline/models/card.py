@@ -8,8 +8,9 @@ Tensors have canonical names:
     embedding, output, final_norm,
     layers.N.{q, k, v, attention_output, gate, up, down}, each perhaps with a bias beside it, called q_bias and so on
     layers.N.{attention_norm, attention_after_norm, ffn_norm, ffn_after_norm, q_norm, k_norm}
-    layers.N.sinks
-    layers.N.{router, router_bias, choice_bias, shared_logit}
+    layers.N.{sinks, output_scale}
+    layers.N.{router, router_bias, choice_bias, shared_logit, expert_scales}
+    layers.N.{router_norm, experts_norm, experts_after_norm, shared_after_norm}
     layers.N.experts.E.{gate, up, down}, layers.N.shared.{gate, up, down}, each perhaps with a bias
 """
 
@@ -26,7 +27,7 @@ from layerline.models.spec import ModelSpec
 from layerline.models.tensor_table import MOST_BYTES, RowRange, StoredTensor, TensorEntry, stored_tensors
 from layerline.plain import noun_of
 
-CARD_VERSION = 9
+CARD_VERSION = 10
 MAX_CARD_BYTES = 256 << 20
 MAX_CARD_PARTS = 1 << 22  # of lists and tables; one with 40,000 matrices of experts has a third of them
 MAX_NOTES, MAX_NOTE_LETTERS = 8, 400

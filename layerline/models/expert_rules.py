@@ -1,7 +1,8 @@
 """The tensors of a feed-forward of experts: their canonical names, and where either container has them.
 
 A folder has each expert's matrices by themselves, as they are published, or all experts' in one, as transformers 5
-computes with them: gate and up of an expert one below the other. GGUF has all gates in one, all ups, and all downs.
+computes with them: gate and up of an expert one below the other. GGUF has all gates in one, all ups or, as a folder
+does, both, and all downs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from layerline.models.tensor_rules import (
 FOLDER_LAYER, GGUF_LAYER = "model.layers.{n}.", "blk.{n}."
 GATE, UP, DOWN = "gate", "up", "down"
 _GGUF = {GATE: "ffn_gate", UP: "ffn_up", DOWN: "ffn_down"}
+_GATE_UP_IN_GGUF = f"{GGUF_LAYER}ffn_gate_up_exps.weight"
 _SIDES = {GATE: (FEED_FORWARD, HIDDEN), UP: (FEED_FORWARD, HIDDEN), DOWN: (HIDDEN, FEED_FORWARD)}
 
 
@@ -94,6 +96,7 @@ def _expert(expert: int, names: ExpertNames) -> Iterator[TensorRule]:
                 Place(name=FOLDER_LAYER + stack[part == DOWN], after=after, expert=expert) for stack in names.stacks
             ),
             gguf=Place(name=f"{GGUF_LAYER}{_GGUF[part]}_exps.weight", expert=expert),
+            otherwise_in_gguf=() if part == DOWN else (Place(name=_GATE_UP_IN_GGUF, after=after, expert=expert),),
             an_experts=True,
         )
 

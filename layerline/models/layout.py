@@ -96,10 +96,8 @@ def _rules(family: Family, spec: ModelSpec) -> Iterator[tuple[TensorRule, int]]:
 
 def _place(rule: TensorRule, layer: int, container: str, tensors: Mapping[str, StoredTensor]) -> Place:
     """Where the container has the tensor: of several places the first where there is one, or else the usual one."""
-    if container == "gguf":
-        return rule.gguf
-    there = (place for place in (rule.safetensors, *rule.otherwise) if place.name.format(n=layer) in tensors)
-    return next(there, rule.safetensors)
+    places = (rule.safetensors, *rule.otherwise) if container == "safetensors" else (rule.gguf, *rule.otherwise_in_gguf)
+    return next((place for place in places if place.name.format(n=layer) in tensors), places[0])
 
 
 def _wanted(spec: ModelSpec, lengths: Mapping[str, int], rule: TensorRule, place: Place, layer: int) -> _Wanted:

@@ -56,6 +56,8 @@ class AttentionSpec:
     query_growth: QueryGrowth | None = None
     sinks: bool = False  # each head has a learned score that takes its share and has no value
     soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are
+    value_norm: bool = False  # the values of each head are normed, without a weight
+    keys_as_values: bool = False  # values are keys as their matrix makes them, before these are normed and rotated
     latent: LatentSpec | None = None  # then there is one key, whose value is what it has behind the turned numbers
 
     def __post_init__(self) -> None:
@@ -71,6 +73,8 @@ class AttentionSpec:
         is_plain = self.qk_norm == "none" and not (self.qkv_bias or self.output_bias or self.query_growth)
         fits = self.kv_heads == 1 and is_plain and turned == self.turned_dim and self.value_dim % PANEL_ROWS == 0
         require(self.latent is None or fits, "latent attention of sizes that do not go together")
+        is_even = self.value_dim == self.head_dim and not (self.latent or self.qkv_bias)
+        require(is_even or not (self.value_norm or self.keys_as_values), "values that are not made like keys")
 
     @property
     def turned_dim(self) -> int:
@@ -125,9 +129,12 @@ class LayerSpec:
     norms: Norms = "before"
     parallel: bool = False
     branch_scale: float = 1.0  # what attention and feed-forward add to the residual is multiplied by it
+    output_scale: bool = False  # the residual is multiplied by a number of the layer's own in the end
 
     def __post_init__(self) -> None:
         require(self.norms in get_args(Norms), "an order of norms that is not known")
+        experts = self.feed_forward.experts
+        require(experts is None or not experts.apart or self.norms == "around", "experts apart have norms around")
         require(not self.parallel or self.norms == "before", "parallel attention and feed-forward have one norm before")
         require(0 < self.branch_scale < math.inf, "branch_scale is out of range")
 

@@ -42,8 +42,8 @@ class Place:
 class TensorRule:
     """A tensor of the model; in names `{n}` stands for the layer of one that every layer has.
 
-    Folders may have it in another place instead, which is one of `otherwise`. Of those that are `an_experts` a row
-    reads what the experts have that it chooses.
+    Folders may have it in another place instead, which is one of `otherwise`, and GGUF files in one of
+    `otherwise_in_gguf`. Of those that are `an_experts` a row reads what the experts have that it chooses.
     """
 
     name: str
@@ -51,6 +51,7 @@ class TensorRule:
     safetensors: Place
     gguf: Place
     otherwise: tuple[Place, ...] = ()
+    otherwise_in_gguf: tuple[Place, ...] = ()
     an_experts: bool = False
 
 
@@ -158,10 +159,11 @@ ENDS = (
     whole_rule("output", "lm_head.weight", "output.weight", VOCABULARY, HIDDEN),
 )
 
+_VALUES = layer_rule("v", "self_attn.v_proj.weight", "attn_v.weight", VALUES, HIDDEN)
 _MATRICES = (
     layer_rule("q", "self_attn.q_proj.weight", "attn_q.weight", QUERIES, HIDDEN),
     layer_rule("k", "self_attn.k_proj.weight", "attn_k.weight", KEYS, HIDDEN),
-    layer_rule("v", "self_attn.v_proj.weight", "attn_v.weight", VALUES, HIDDEN),
+    _VALUES,
     layer_rule("attention_output", "self_attn.o_proj.weight", "attn_output.weight", HIDDEN, ATTENDED),
 )
 _DENSE = (
@@ -188,6 +190,7 @@ _QKV_BIASES = (
     layer_rule("k_bias", "self_attn.k_proj.bias", "attn_k.bias", KEYS),
     layer_rule("v_bias", "self_attn.v_proj.bias", "attn_v.bias", VALUES),
 )
+_OUTPUT_SCALE = (layer_rule("output_scale", "layer_scalar", "layer_output_scale.weight", ONE),)
 _SINKS = (layer_rule("sinks", "self_attn.sinks", "attn_sinks.weight", HEADS),)
 _OUTPUT_BIAS = (layer_rule("attention_output_bias", "self_attn.o_proj.bias", "attn_output.bias", HIDDEN),)
 _FFN_BIASES = (
@@ -214,11 +217,12 @@ def decoder_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
     attention, norms, is_dense = layer.attention, _NORMS[layer.norms], layer.feed_forward.experts is None
     return (
         *(norms[:1] if layer.parallel else norms),
-        *_MATRICES,
+        *(rule for rule in _MATRICES if rule is not _VALUES or not attention.keys_as_values),
         *(_DENSE if is_dense else ()),
         *(_QKV_BIASES if attention.qkv_bias else ()),
         *(_OUTPUT_BIAS if attention.output_bias else ()),
         *(_SINKS if attention.sinks else ()),
         *(_FFN_BIASES if is_dense and layer.feed_forward.bias else ()),
         *_QK_NORMS[attention.qk_norm],
+        *(_OUTPUT_SCALE if layer.output_scale else ()),
     )

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 9  # of all that is said here; the library must have the same
+VERSION = 10  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -50,6 +50,7 @@ class OperationKind(IntEnum):
     ROUTE = 15
     EXPERTS = 16
     HEAD_PRODUCT = 17
+    HEAD_COPY = 18
 
 
 class GateKind(IntEnum):
@@ -99,6 +100,7 @@ class Experts(ctypes.Structure):
         ("gate_up", POINTER(Matrix)),
         ("down", POINTER(Matrix)),
         ("choice_bias", c_void_p),
+        ("scales", c_void_p),
         ("count", c_int32),
         ("chosen", c_int32),
         ("groups", c_int32),

@@ -56,6 +56,7 @@ class Layer:
     attention: SelfAttention | LatentAttention
     feed_forward_branch: Branch | None
     feed_forward: FeedForward
+    output_scale: Tensor | None  # [1]
 
     def __call__(self, x_TC: Tensor, step: StepAttention, index: int, turns: Turns) -> None:
         """Passes the residual of a step's rows through, in place, as layer number `index` of the stage."""
@@ -66,6 +67,8 @@ class Layer:
             first.add_(x_TC, self.feed_forward(read_TC))
         else:
             second.add_(x_TC, self.feed_forward(second.read(x_TC)))
+        if self.output_scale is not None:
+            x_TC.mul_(self.output_scale)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

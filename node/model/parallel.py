@@ -16,6 +16,7 @@ import dataclasses
 
 from torch import Tensor
 
+from node.model.branched_feed_forward import BranchedFeedForward
 from node.model.decoder import Decoder, Layer
 from node.model.embedding import Embedding
 from node.model.feed_forward import FeedForward
@@ -84,5 +85,12 @@ def _joined_layer(layer: Layer, group: RankGroup) -> Layer:
     return dataclasses.replace(
         layer,
         attention=dataclasses.replace(attention, output=RowParallel(attention.output, group)),
-        feed_forward=SummedFeedForward(layer.feed_forward, group),
+        feed_forward=_joined_feed_forward(layer.feed_forward, group),
     )
+
+
+def _joined_feed_forward(feed_forward: FeedForward, group: RankGroup) -> FeedForward:
+    """Sums are whole before they are normed, so branches with norms of their own have one each."""
+    if isinstance(feed_forward, BranchedFeedForward):
+        return dataclasses.replace(feed_forward, add_up_=group.all_reduce_)
+    return SummedFeedForward(feed_forward, group)

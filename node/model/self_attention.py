@@ -49,13 +49,18 @@ class RowsNorm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfAttention:
-    """`qkv` has the rows of q, k and v, one below the other; `qk_norm` norms q and k, if there is one."""
+    """`qkv` has the rows of q, k and v, one below the other; `qk_norm` norms q and k, if there is one.
+
+    Where values are keys, it has none of v.
+    """
 
     core: LayerAttention
     qk_norm: HeadsNorm | RowsNorm | None
     rope: Rope | None  # layers with the same rotation share it
     qkv: Linear
     output: Linear
+    value_norm: Norm | None = None
+    value_order_E: Tensor | None = None  # where values are keys: which number of a key each number of a value is
 
     def __call__(self, x_TC: Tensor, step: StepAttention, layer: int, turns: Turns) -> Tensor:
         """What attention adds to the residual [T, C], as layer number `layer` of the stage."""
@@ -64,6 +69,13 @@ class SelfAttention:
         qkv_TO = self.qkv(x_TC)
         rows, turned = len(qkv_TO), spec.query_numbers + spec.key_numbers
         turned_TND = qkv_TO.narrow(1, 0, turned).view(rows, -1, head_dim)
+        k_TKD = turned_TND.narrow(1, heads, kv_heads)
+        if self.value_order_E is None:
+            v_TKE = qkv_TO.narrow(1, turned, spec.value_numbers).view(rows, kv_heads, -1)
+        else:
+            v_TKE = k_TKD.index_select(2, self.value_order_E)
+        if self.value_norm is not None:
+            v_TKE = self.value_norm(v_TKE)
         if self.qk_norm is not None:
             self.qk_norm(turned_TND)
         if self.rope is not None:
@@ -71,8 +83,6 @@ class SelfAttention:
         if spec.query_growth is not None:
             turned_TND.narrow(1, 0, heads).mul_(_growth(spec.query_growth, step.positions_T)[:, None, None])
         q_TKGD = turned_TND.narrow(1, 0, heads).view(rows, kv_heads, -1, head_dim)
-        k_TKD = turned_TND.narrow(1, heads, kv_heads)
-        v_TKE = qkv_TO.narrow(1, turned, spec.value_numbers).view(rows, kv_heads, -1)
         return self.output(step.attend(layer, q_TKGD, k_TKD, v_TKE).flatten(1))
 
 

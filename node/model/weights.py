@@ -8,6 +8,7 @@ quantisation.
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -25,6 +26,7 @@ from layerline.models.read import TensorReader
 from layerline.models.rope_spec import RopeSpec
 from layerline.models.spec import AttentionSpec, ModelSpec
 from node.model.attention.backend import LayerAttention
+from node.model.branched_feed_forward import BranchedFeedForward
 from node.model.decoder import Branch, Decoder, Layer, Output
 from node.model.embedding import Embedding
 from node.model.experts import ExpertsFeedForward, Router
@@ -38,6 +40,7 @@ from node.model.self_attention import HeadsNorm, RowsNorm, SelfAttention
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices
+from node.slices.rope_frequencies import value_order
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 
 LOADING_THREADS = 2
@@ -117,12 +120,15 @@ class _StageLoader:
         slices = LayerSlices.of(self._model, self._held.part, number)
         layer = self._part.layer(number)
         first = self._branch(slices.attention_norm, slices.attention_after_norm, layer.branch_scale)
-        second = self._branch(slices.feed_forward_norm, slices.feed_forward_after_norm, layer.branch_scale)
+        made = self._feed_forward(layer.feed_forward, slices)
+        before = () if isinstance(made, BranchedFeedForward) else slices.feed_forward_norm
+        second = self._branch(before, slices.feed_forward_after_norm, layer.branch_scale)
         return Layer(
             attention_branch=first,
             attention=self._attention(layer.attention, slices),
             feed_forward_branch=None if layer.parallel else second,
-            feed_forward=self._feed_forward(layer.feed_forward, slices.feed_forward),
+            feed_forward=made,
+            output_scale=load_tensor(self._source, slices.output_scale, self._held_as) if layer.output_scale else None,
         )
 
     def _attention(self, spec: AttentionSpec, slices: LayerSlices) -> SelfAttention | LatentAttention:
@@ -135,7 +141,17 @@ class _StageLoader:
             qk_norm=self._qk_norm(slices, spec),
             qkv=self._linear(slices.qkv, slices.qkv_bias),
             output=output,
+            value_norm=self._value_norm(spec),
+            value_order_E=self._value_order(spec),
         )
+
+    def _value_norm(self, spec: AttentionSpec) -> Norm | None:
+        ones_E = torch.ones(spec.value_dim, dtype=self._held_as.dtype, device=self._held_as.device)
+        return Norm(ones_E, self._part.norm_epsilon) if spec.value_norm else None
+
+    def _value_order(self, spec: AttentionSpec) -> Tensor | None:
+        order = value_order(spec)
+        return torch.tensor(order, device=self._held_as.device) if order else None
 
     def _latent_attention(self, spec: AttentionSpec, slices: LatentSlices, output: Linear) -> LatentAttention:
         latent, query_latent = spec.latent, None
@@ -163,9 +179,27 @@ class _StageLoader:
             output=output,
         )
 
-    def _feed_forward(self, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices) -> FeedForward:
+    def _feed_forward(self, spec: FeedForwardSpec, layer: LayerSlices) -> FeedForward:
+        slices = layer.feed_forward
         if isinstance(slices, FeedForwardSlices):
             return self._gated(spec, slices)
+        if slices.norms is None:
+            return self._experts(spec, slices)
+        dense = self._gated(spec, slices.experts[-1])
+        chosen = self._experts(spec, replace(slices, experts=slices.experts[:-1]))
+        router_norm_C = load_tensor(self._source, slices.norms.router, self._held_as) / math.sqrt(self._part.hidden)
+        router = replace(chosen.router, norm=Norm(router_norm_C, self._part.norm_epsilon))
+        return BranchedFeedForward(
+            dense=dense,
+            dense_before=self._norm(layer.feed_forward_norm),
+            dense_after=self._norm(slices.norms.shared_after),
+            experts=replace(chosen, router=router),
+            experts_before=self._norm(slices.norms.before),
+            experts_after=self._norm(slices.norms.after),
+        )
+
+    def _experts(self, spec: FeedForwardSpec, slices: ExpertsSlices) -> ExpertsFeedForward:
+        """Those of these slices, of which the shared one may be beside the chosen."""
         assert spec.experts is not None, "it has slices of experts"
         experts = [self._gated(spec, own) for own in slices.experts]
         as_stored = replace(self._held_as, weights="stored")
@@ -173,6 +207,7 @@ class _StageLoader:
             spec=spec.experts,
             logits=load_linear(self._source, slices.router, as_stored, slices.router_bias),
             choice_bias_N=load_tensor(self._source, slices.choice_bias, self._held_as) if slices.choice_bias else None,
+            scales_N=load_tensor(self._source, slices.expert_scales, self._held_as) if slices.expert_scales else None,
         )
         count = spec.experts.count
         return ExpertsFeedForward(

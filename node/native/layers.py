@@ -17,7 +17,7 @@ from layerline.models.sizes import LOGITS_ROWS
 from layerline.models.spec import ModelSpec
 from node.kernels.engine import Engine, aligned_bytes, aligned_rows
 from node.kernels.structures import Rotation, Rows, Work
-from node.native.feed_forward import NativeExperts, NativeFeedForward
+from node.native.feed_forward import experts_of
 from node.native.kv_pages import KvPages
 from node.native.matrices import NativeMatrix
 from node.native.operations import Buffer
@@ -114,9 +114,9 @@ class _Buffers:
     def __init__(self, engine: Engine, part: ModelSpec, weights: NativeWeights, pages: KvPages, sizes: Sizes) -> None:
         rows, digits = sizes.max_rows, DIGITS[sizes.precision]
         matrices = [matrix for layer in weights.layers for matrix in _matrices(layer)]
-        outputs = max(max(matrix.outputs for matrix in matrices), 1)
+        outputs = max(*(matrix.outputs for matrix in matrices), *map(_copied_numbers, weights.layers))
         inputs = max(matrix.inputs for matrix in matrices)
-        experts = [layer.feed_forward for layer in weights.layers if isinstance(layer.feed_forward, NativeExperts)]
+        experts = list(filter(None, (experts_of(layer.feed_forward) for layer in weights.layers)))
         routed = max((each.router.outputs for each in experts), default=0)
         pairs = max((rows * each.pairs_of_a_row for each in experts), default=0)
         width = max((each.widest for each in experts), default=0)
@@ -177,9 +177,14 @@ class _Buffers:
         )
 
 
+def _copied_numbers(layer: NativeLayer) -> int:
+    """Numbers of queries, keys and values where no matrix makes the last of these; else 0."""
+    attention = layer.spec.attention
+    own = attention.query_numbers + attention.key_numbers + attention.value_numbers
+    return own if layer.value_order_E is not None else 0
+
+
 def _matrices(layer: NativeLayer) -> tuple[NativeMatrix, ...]:
     """Those that all rows of a step are multiplied with."""
-    made = layer.feed_forward
-    own = made.matrices if isinstance(made, NativeFeedForward) else (made.router,)
     before = () if layer.latent is None else layer.latent.matrices
-    return *before, *filter(None, (layer.qkv,)), layer.attention_output, *own
+    return *before, *filter(None, (layer.qkv,)), layer.attention_output, *layer.feed_forward.row_matrices

@@ -64,3 +64,18 @@ def norm(
         number=epsilon,
         weight=weight.ctypes.data,
     )
+
+
+def head_norm(
+    target: Buffer, first: int, heads: int, size: int, weight: NDArray[np.float32] | None, epsilon: float
+) -> Operation:
+    """Norms so many heads of `size` numbers from head `first` on, each by itself, in place."""
+    return Operation(
+        kind=OperationKind.HEAD_NORM,
+        target=target,
+        index=first,
+        count=heads,
+        size=size,
+        number=epsilon,
+        weight=None if weight is None else weight.ctypes.data,
+    )

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.spec import LayerSpec, ModelSpec
 from node.kernels.structures import Operation, OperationKind
-from node.native.feed_forward import NativeExperts, NativeFeedForward, gate_kind
+from node.native.feed_forward import NativeBranches, NativeExperts, NativeFeedForward, gate_kind
 from node.native.latent import NativeLatent
 from node.native.latent_program import latent_attended
 from node.native.matrices import NativeMatrix
-from node.native.operations import Buffer, Operations, norm, product, turn
+from node.native.operations import Buffer, Operations, head_norm, norm, product, turn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +41,10 @@ class NativeLayer:
     attention_output: NativeMatrix
     attention_after_norm_C: NDArray[np.float32] | None
     feed_forward_norm_C: NDArray[np.float32] | None
-    feed_forward: NativeFeedForward | NativeExperts
+    feed_forward: NativeFeedForward | NativeExperts | NativeBranches
     feed_forward_after_norm_C: NDArray[np.float32] | None
+    value_order_E: NDArray[np.int32] | None  # where values are keys: which number of a key each of theirs is
+    output_scale: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +137,16 @@ class _Building:
             source = yield from self._read(layer.feed_forward_norm_C)
         after_C, made = layer.feed_forward_after_norm_C, layer.feed_forward
         if isinstance(made, NativeExperts):
-            yield product(source, Buffer.ROUTED, made.router)
-            yield Operation(kind=OperationKind.ROUTE, source=Buffer.ROUTED, weight=made.address)
+            yield from self._routed(source, made)
             yield from self._joined(self._experts(source, made), after_C, spec.branch_scale)
-            return
-        yield product(source, Buffer.WIDE, made.gate_up)
-        yield Operation(
-            kind=OperationKind.GATE,
-            source=Buffer.WIDE,
-            target=Buffer.NARROW,
-            index=gate_kind(spec.feed_forward),
-            size=spec.feed_forward.intermediate,
-        )
-        yield from self._added(made.down, after_C, spec.branch_scale)
+        elif isinstance(made, NativeBranches):
+            yield from self._branches(spec.feed_forward, source, made)
+            yield from self._part_added(after_C, spec.branch_scale)
+        else:
+            yield from self._gated(spec.feed_forward, source, made)
+            yield from self._added(made.down, after_C, spec.branch_scale)
+        if layer.output_scale is not None:
+            yield from _scaled(Buffer.RESIDUAL, self._spec.hidden, layer.output_scale)
 
     def _attended(self, layer: NativeLayer, source: Buffer, index: int) -> Operations:
         """What attention gives for the rows of `source`, in Buffer.NARROW."""
@@ -167,6 +167,37 @@ class _Building:
             )
         yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index)
 
+    def _gated(self, spec: FeedForwardSpec, source: Buffer, own: NativeFeedForward) -> Operations:
+        """What the gate of a dense one lets through, in Buffer.NARROW."""
+        yield product(source, Buffer.WIDE, own.gate_up)
+        width = own.down.inputs
+        yield Operation(
+            kind=OperationKind.GATE, source=Buffer.WIDE, target=Buffer.NARROW, index=gate_kind(spec), size=width
+        )
+
+    def _branches(self, spec: FeedForwardSpec, source: Buffer, own: NativeBranches) -> Operations:
+        """The sum of both in Buffer.PART; that of the dense one, which reads `source`, waits in Buffer.NARROW."""
+        yield from self._gated(spec, source, own.dense)
+        yield product(Buffer.NARROW, Buffer.PART, own.dense.down)
+        if self._in_parts:
+            yield None
+        yield self._norm(Buffer.PART, Buffer.NARROW, own.dense_after_C)
+        yield self._norm(Buffer.RESIDUAL, Buffer.NORMED, own.router_norm_C)
+        yield from self._routed(Buffer.NORMED, own.experts)
+        yield self._norm(Buffer.RESIDUAL, Buffer.NORMED, own.experts_before_C)
+        chosen = self._experts(Buffer.NORMED, own.experts)
+        chosen.target = Buffer.PART
+        yield chosen
+        if self._in_parts:
+            yield None
+        yield self._norm(Buffer.PART, Buffer.PART, own.experts_after_C)
+        yield Operation(kind=OperationKind.ADD, source=Buffer.NARROW, target=Buffer.PART, size=self._spec.hidden)
+
+    def _routed(self, source: Buffer, experts: NativeExperts) -> Operations:
+        """Chooses experts."""
+        yield product(source, Buffer.ROUTED, experts.router)
+        yield Operation(kind=OperationKind.ROUTE, source=Buffer.ROUTED, weight=experts.address)
+
     def _experts(self, source: Buffer, experts: NativeExperts) -> Operation:
         """Those that have been chosen; where their sum goes is still to be said."""
         return Operation(
@@ -185,21 +216,25 @@ class _Building:
         return Buffer.NORMED
 
     def _turned(self, layer: NativeLayer) -> Operations:
-        """Norms and turns queries and keys, in place."""
-        attention = layer.spec.attention
+        """Makes values of keys where they are those; norms and turns what is to be normed and turned, in place."""
+        attention, epsilon = layer.spec.attention, self._spec.norm_epsilon
+        if layer.value_order_E is not None:
+            yield Operation(
+                kind=OperationKind.HEAD_COPY,
+                target=Buffer.WIDE,
+                index=attention.heads,
+                count=attention.kv_heads,
+                size=attention.head_dim,
+                weight=layer.value_order_E.ctypes.data,
+            )
+        if attention.value_norm:
+            first, size = attention.heads + attention.kv_heads, attention.value_dim
+            yield head_norm(Buffer.WIDE, first, attention.kv_heads, size, None, epsilon)
         sides = ((0, attention.heads, layer.q_norm), (attention.heads, attention.kv_heads, layer.k_norm))
         for first, heads, weight in sides:
             if weight is not None:
                 together = len(weight) // attention.head_dim  # heads that are normed as one
-                yield Operation(
-                    kind=OperationKind.HEAD_NORM,
-                    target=Buffer.WIDE,
-                    index=first // together,
-                    count=heads // together,
-                    size=len(weight),
-                    number=self._spec.norm_epsilon,
-                    weight=weight.ctypes.data,
-                )
+                yield head_norm(Buffer.WIDE, first // together, heads // together, len(weight), weight, epsilon)
         if layer.rotation is not None:
             yield turn(Buffer.WIDE, layer.rotation, attention.heads + attention.kv_heads, attention.head_dim)
 
@@ -217,6 +252,10 @@ class _Building:
         yield making
         if self._in_parts:
             yield None
+        yield from self._part_added(after_C, scale)
+
+    def _part_added(self, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
+        """What is in Buffer.PART, normed if there is a weight, is added to the residual."""
         if after_C is not None:
             yield self._norm(Buffer.PART, Buffer.PART, after_C)
         hidden = self._spec.hidden

@@ -17,14 +17,14 @@ from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
 from layerline.models.spec import AttentionSpec, ModelSpec
 from node.kernels.library import Library
-from node.native.feed_forward import NativeExperts, NativeFeedForward, load_experts
+from node.native.feed_forward import NativeBranches, NativeExperts, NativeFeedForward, load_experts
 from node.native.latent import NativeLatent, load_latent
 from node.native.matrices import NativeMatrix, load_matrix, load_vector, room_for
 from node.native.program import NativeLayer
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices
-from node.slices.rope_frequencies import frequencies
+from node.slices.rope_frequencies import frequencies, value_order
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 
 MOST_LOADING_THREADS = 16  # more only wait for the disk
@@ -104,7 +104,7 @@ class _Loading:
 
     def _layer(self, number: int) -> NativeLayer:
         slices, spec = LayerSlices.of(self._model, self._wanted.part, number), self._part.layer(number)
-        rope = spec.attention.rope
+        rope, output_scale = spec.attention.rope, self._vector(slices.output_scale)
         return NativeLayer(
             spec=spec,
             attention_norm_C=self._vector(slices.attention_norm),
@@ -119,6 +119,8 @@ class _Loading:
             feed_forward_norm_C=self._vector(slices.feed_forward_norm),
             feed_forward=self._feed_forward(spec.feed_forward, slices.feed_forward),
             feed_forward_after_norm_C=self._vector(slices.feed_forward_after_norm),
+            value_order_E=_value_order(spec.attention),
+            output_scale=None if output_scale is None else float(output_scale[0]),
         )
 
     def _latent(self, spec: AttentionSpec, slices: LatentSlices) -> NativeLatent:
@@ -126,7 +128,7 @@ class _Loading:
 
     def _feed_forward(
         self, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices
-    ) -> NativeFeedForward | NativeExperts:
+    ) -> NativeFeedForward | NativeExperts | NativeBranches:
         if isinstance(slices, FeedForwardSlices):
             return NativeFeedForward.of(slices, self._matrix)
         weights = self._wanted.weights
@@ -147,6 +149,11 @@ class _Loading:
 
     def _matrix(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> NativeMatrix:
         return load_matrix(self._library, self._source, slices, self._wanted.weights, bias)
+
+
+def _value_order(spec: AttentionSpec) -> NDArray[np.int32] | None:
+    order = value_order(spec)
+    return np.array(order, np.int32) if order else None
 
 
 def _loading_threads() -> int:

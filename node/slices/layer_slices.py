@@ -37,6 +37,7 @@ class LayerSlices:
     feed_forward_norm: Slices
     feed_forward: FeedForwardSlices | ExpertsSlices
     feed_forward_after_norm: Slices
+    output_scale: Slices
 
     @classmethod
     def of(cls, model: ModelSpec, part: ModelPart, layer: int) -> LayerSlices:
@@ -45,6 +46,8 @@ class LayerSlices:
         spec, is_first = whole.attention, part.vocabulary.start == 0
         order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
         rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
+        if spec.keys_as_values:
+            del rows["v"]
 
         def matrix(name: str, rows: Side, columns: Side) -> TensorSlice:
             return TensorSlice(name=prefix + name, rows=rows, columns=columns)
@@ -77,6 +80,7 @@ class LayerSlices:
             feed_forward_norm=vector("ffn_norm", sides.hidden, wanted=before and not whole.parallel),
             feed_forward=feed_forward_slices(whole.feed_forward, sides, prefix, is_first=is_first),
             feed_forward_after_norm=vector("ffn_after_norm", sides.hidden, wanted=after),
+            output_scale=vector("output_scale", sides.one, wanted=whole.output_scale),
         )
 
 

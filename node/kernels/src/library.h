@@ -35,6 +35,8 @@ enum OperationKind {
                // `Experts`, and from buffer `index` on there is room for pairs of a row and an expert: in and out, wide, narrow
     HEAD_PRODUCT,  // in -> out: of each of `count` heads of `size` numbers `index` as they are, then the product of the others with
                    // the head's own of as many matrices of one segment
+    HEAD_COPY,     // in place on out: `count` heads of `size` numbers from head `index` on once more behind themselves, number i of
+                   // each being the one that `weight`, int32 [size], says
 };
 
 struct Operation {
@@ -55,6 +57,7 @@ struct Experts {
     const Matrix* gate_up;
     const Matrix* down;
     const float* choice_bias;  // of each expert's score, for the choice alone; or null
+    const float* scales;       // what each expert's weight is multiplied by in the end; or null
     int32_t count, chosen;
     int32_t groups, chosen_groups;
     int32_t group_best;  // how many of its best make a group as good as it is, 1 or 2

@@ -80,6 +80,16 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                     }
                 });
                 break;
+            case HEAD_COPY:
+                each_row(rows, [&](int64_t row) {
+                    const int32_t* order = static_cast<const int32_t*>(own->weight);
+                    const float* from = row_of(out, row).data + own->index * own->size;
+                    float* to = row_of(out, row).data + (own->index + own->count) * own->size;
+                    for (int head = 0; head < own->count; head++, from += own->size, to += own->size) {
+                        for (int64_t i = 0; i < own->size; i++) to[i] = from[order[i]];
+                    }
+                });
+                break;
             case PRODUCT:
                 product(*own, work, rows);
                 break;
