@@ -18,6 +18,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
     window_from_gguf,
 )
+from layerline.models.layer_kinds import FULL, SLIDING, with_shared_pages
 from layerline.models.rope_spec import LARGEST_ROTARY, SMALLEST_ROTARY, RopeSpec
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 
@@ -28,24 +29,29 @@ THETA, THETA_IN_WINDOWS = 1000000.0, 10000.0
 def model_of_gguf(gguf: GgufModel, family: str) -> ModelSpec:
     """The model; ModelUnsupportedError for what is not described here, by name."""
     check_gguf(gguf, experts=True, by_layer=True)
-    for key in ("attention.shared_kv_layers", "embedding_length_per_layer_input"):
-        if gguf.integer(key, 0):
-            raise gguf.unsupported(f"layers of several kinds ({key})")
     if gguf.metadata.raw(gguf.key("rope.scaling.type")) not in (None, "none"):
         raise gguf.unsupported("a rope scaling beside rope_freqs.weight")
     layers = layer_count_of_gguf(gguf)
     sliding = _sliding(gguf, layers)
     kv_heads = integers_by_layer(gguf, "attention.head_count_kv", layers)
     widths = integers_by_layer(gguf, "feed_forward_length", layers)
+    mixers = [_attention(gguf, layer, kv_heads[layer], is_sliding=sliding[layer]) for layer in range(layers)]
+    shared_key = "attention.shared_kv_layers"
+    shared = gguf.integer(shared_key, 0)
+    try:
+        sharing = with_shared_pages(mixers, [SLIDING if each else FULL for each in sliding], shared)
+    except ValueError as error:
+        raise gguf.metadata.wrong(gguf.key(shared_key), str(error)) from error
     return model_from_gguf(
         gguf,
         family,
         [
             LayerSpec(
-                mixer=_attention(gguf, layer, kv_heads[layer], is_sliding=sliding[layer]),
+                mixer=sharing[layer],
                 feed_forward=_feed_forward(gguf, layer, widths[layer]),
                 norms="around",
                 output_scale=f"blk.{layer}.layer_output_scale.weight" in gguf.tensors,
+                token_input=gguf.integer("embedding_length_per_layer_input", 0),
             )
             for layer in range(layers)
         ],

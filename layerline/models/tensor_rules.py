@@ -20,6 +20,7 @@ EXPERTS, SHARED, ONE = "experts", "shared", "one"  # how many there are; the wid
 # read of latents, and what of a query is not turned.
 QUERY_LATENT, LATENT, MADE_FROM_LATENT = "query_latent", "latent", "made_from_latent"
 READ_LATENTS, PLAIN = "read_latents", "plain"
+TOKEN_INPUT, TOKEN_INPUTS = "token_input", "token_inputs"  # what a layer gets of the token by itself; what all get
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +77,8 @@ def side_lengths(spec: ModelSpec, layer: LayerSpec) -> dict[str, int]:
         MADE_FROM_LATENT: attention.heads * (latent.plain_dim + latent.value_dim) if latent else 0,
         READ_LATENTS: attention.heads * attention.value_dim,
         PLAIN: latent.plain_dim if latent else 0,
+        TOKEN_INPUT: layer.token_input,
+        TOKEN_INPUTS: spec.layers * layer.token_input,
     }
 
 
@@ -159,6 +162,21 @@ ENDS = (
     whole_rule("output", "lm_head.weight", "output.weight", VOCABULARY, HIDDEN),
 )
 
+TOKEN_TABLE, TOKEN_PROJECTION, TOKEN_NORM = (
+    whole_rule(
+        "token_table", "model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight", VOCABULARY, TOKEN_INPUTS
+    ),
+    whole_rule(
+        "token_projection",
+        "model.per_layer_model_projection.weight",
+        "per_layer_model_proj.weight",
+        TOKEN_INPUTS,
+        HIDDEN,
+    ),
+    whole_rule("token_norm", "model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight", TOKEN_INPUT),
+)
+OF_TOKEN_INPUTS = (TOKEN_TABLE, TOKEN_PROJECTION, TOKEN_NORM)
+
 _VALUES = layer_rule("v", "self_attn.v_proj.weight", "attn_v.weight", VALUES, HIDDEN)
 _MATRICES = (
     layer_rule("q", "self_attn.q_proj.weight", "attn_q.weight", QUERIES, HIDDEN),
@@ -190,6 +208,11 @@ _QKV_BIASES = (
     layer_rule("k_bias", "self_attn.k_proj.bias", "attn_k.bias", KEYS),
     layer_rule("v_bias", "self_attn.v_proj.bias", "attn_v.bias", VALUES),
 )
+_OF_TOKEN_INPUT = (
+    layer_rule("token_gate", "per_layer_input_gate.weight", "inp_gate.weight", TOKEN_INPUT, HIDDEN),
+    layer_rule("token_output", "per_layer_projection.weight", "proj.weight", HIDDEN, TOKEN_INPUT),
+    layer_rule("token_after_norm", "post_per_layer_input_norm.weight", "post_norm.weight", HIDDEN),
+)
 _OUTPUT_SCALE = (layer_rule("output_scale", "layer_scalar", "layer_output_scale.weight", ONE),)
 _SINKS = (layer_rule("sinks", "self_attn.sinks", "attn_sinks.weight", HEADS),)
 _OUTPUT_BIAS = (layer_rule("attention_output_bias", "self_attn.o_proj.bias", "attn_output.bias", HIDDEN),)
@@ -211,11 +234,14 @@ _QK_NORMS = {
     ),
 }
 
+KEPT = (*_MATRICES[1:3], _QK_NORMS["heads"][1])
+"""What makes keys and values; a layer that reads those of another has none of it."""
+
 
 def decoder_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
     """The tensors of such a layer by the names that most families have; without those of experts."""
     attention, norms, is_dense = layer.attention, _NORMS[layer.norms], layer.feed_forward.experts is None
-    return (
+    rules = (
         *(norms[:1] if layer.parallel else norms),
         *(rule for rule in _MATRICES if rule is not _VALUES or not attention.keys_as_values),
         *(_DENSE if is_dense else ()),
@@ -225,4 +251,6 @@ def decoder_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
         *(_FFN_BIASES if is_dense and layer.feed_forward.bias else ()),
         *_QK_NORMS[attention.qk_norm],
         *(_OUTPUT_SCALE if layer.output_scale else ()),
+        *(_OF_TOKEN_INPUT if layer.token_input else ()),
     )
+    return rules if attention.source is None else tuple(rule for rule in rules if rule not in KEPT)

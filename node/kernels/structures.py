@@ -51,6 +51,8 @@ class OperationKind(IntEnum):
     EXPERTS = 16
     HEAD_PRODUCT = 17
     HEAD_COPY = 18
+    KEEP = 19
+    COPY = 20
 
 
 class GateKind(IntEnum):
@@ -195,7 +197,7 @@ class StepSpan(ctypes.Structure):
 
 
 class Step(ctypes.Structure):
-    """The rows of a step: `input` has their ids or numbers, `picked` says which are wanted in the end."""
+    """The rows of a step: `input` has ids or numbers, `ids` their ids if needed, `picked` those wanted in the end."""
 
     _fields_ = (
         ("rows", c_int64),
@@ -203,6 +205,7 @@ class Step(ctypes.Structure):
         ("spans", POINTER(StepSpan)),
         ("runs", POINTER(PageRun)),
         ("input", c_char_p),
+        ("ids", c_char_p),
         ("picked", POINTER(c_int32)),
         ("picked_count", c_int64),
     )

@@ -29,6 +29,7 @@ from node.model.linear.forms import Linear
 from node.model.norm import Norm
 from node.model.rope import Turns
 from node.model.self_attention import SelfAttention
+from node.model.token_inputs import TokenBranch, TokenInputs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,9 +58,15 @@ class Layer:
     feed_forward_branch: Branch | None
     feed_forward: FeedForward
     output_scale: Tensor | None  # [1]
+    token_branch: TokenBranch | None
 
-    def __call__(self, x_TC: Tensor, step: StepAttention, index: int, turns: Turns) -> None:
-        """Passes the residual of a step's rows through, in place, as layer number `index` of the stage."""
+    def __call__(
+        self, x_TC: Tensor, step: StepAttention, index: int, turns: Turns, input_TP: Tensor | None = None
+    ) -> None:
+        """Passes the residual of a step's rows through, in place, as layer number `index` of the stage.
+
+        With a `token_branch` it has an input of its own of each row's token.
+        """
         first, second = self.attention_branch, self.feed_forward_branch
         read_TC = first.read(x_TC)
         first.add_(x_TC, self.attention(read_TC, step, index, turns))
@@ -67,6 +74,9 @@ class Layer:
             first.add_(x_TC, self.feed_forward(read_TC))
         else:
             second.add_(x_TC, self.feed_forward(second.read(x_TC)))
+        if self.token_branch is not None:
+            assert input_TP is not None, "this layer has an input of its own"
+            self.token_branch.add_(x_TC, input_TP)
         if self.output_scale is not None:
             x_TC.mul_(self.output_scale)
 
@@ -87,6 +97,7 @@ class Decoder:
     layers: Sequence[Layer]
     embedding: Embedding | None
     output: Output | None
+    token_inputs: TokenInputs | None
 
     def embed(self, ids_T: Tensor) -> Tensor:
         """The first residual [T, C] of token ids; only where the first layer is."""
@@ -94,12 +105,13 @@ class Decoder:
         x_TC = self.embedding(ids_T)
         return x_TC if self.spec.embedding_scale == 1.0 else x_TC * self.spec.embedding_scale
 
-    def layers_(self, x_TC: Tensor, step: StepAttention) -> None:
-        """Passes the residual of a step's rows through the layers, in place."""
+    def layers_(self, x_TC: Tensor, step: StepAttention, inputs: Sequence[Tensor] = ()) -> None:
+        """Passes the residual of a step's rows through the layers, in place; `inputs` are those of each, if they have
+        any."""
         ropes = {layer.attention.rope for layer in self.layers if layer.attention.rope is not None}
         turns = {rope: rope.turns_at(step.positions_T) for rope in ropes}
         for index, layer in enumerate(self.layers):
-            layer(x_TC, step, index, turns)
+            layer(x_TC, step, index, turns, inputs[index] if inputs else None)
 
     def logits(self, x_TC: Tensor) -> Tensor:
         """Logits [T, V] of rows that have passed the last layer, in the dtype of the stage; only where that is."""

@@ -73,9 +73,13 @@ def joined(decoder: Decoder, vocabulary: range, group: RankGroup) -> Decoder:
     embedding = decoder.embedding
     if embedding is not None:
         embedding = SplitEmbedding(embedding, vocabulary, group)
+    inputs = decoder.token_inputs
+    if inputs is not None:
+        inputs = dataclasses.replace(inputs, table=SplitEmbedding(inputs.table, vocabulary, group))
     return dataclasses.replace(
         decoder,
         embedding=embedding,
+        token_inputs=inputs,
         layers=[_joined_layer(layer, group) for layer in decoder.layers],
     )
 

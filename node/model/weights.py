@@ -24,7 +24,7 @@ from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
 from layerline.models.rope_spec import RopeSpec
-from layerline.models.spec import AttentionSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from node.model.attention.backend import LayerAttention
 from node.model.branched_feed_forward import BranchedFeedForward
 from node.model.decoder import Branch, Decoder, Layer, Output
@@ -37,11 +37,13 @@ from node.model.linear.load import HeldAs, load_embedding, load_linear, load_ten
 from node.model.norm import Norm
 from node.model.rope import Rope
 from node.model.self_attention import HeadsNorm, RowsNorm, SelfAttention
+from node.model.token_inputs import TokenBranch, TokenInputs
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices
 from node.slices.rope_frequencies import value_order
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
+from node.slices.token_input_slices import TokenInputSlices
 
 LOADING_THREADS = 2
 Ends = tuple[Embedding | None, Linear | None]
@@ -88,9 +90,10 @@ class _StageLoader:
         numbers = range(self._held.first_layer, self._held.last_layer + 1)
         with ThreadPoolExecutor(LOADING_THREADS, "load") as threads:
             ends = threads.submit(self._ends)
+            inputs = threads.submit(self._token_inputs)
             layers = [threads.submit(self._layer, number) for number in numbers]
             final_norm = threads.submit(self._final_norm)
-            _wait_for([ends, *layers, final_norm])
+            _wait_for([ends, inputs, *layers, final_norm])
         embedding, matrix = ends.result()
         norm = final_norm.result()
         return Decoder(
@@ -98,6 +101,7 @@ class _StageLoader:
             layers=[layer.result() for layer in layers],
             embedding=embedding,
             output=Output(norm=norm, matrix=matrix) if norm and matrix else None,
+            token_inputs=inputs.result(),
         )
 
     @torch.inference_mode()
@@ -110,6 +114,19 @@ class _StageLoader:
         embedding = load_embedding(self._source, matrix, self._held_as) if self._has_first else None
         output = self._linear(slices.output) if self._has_last else None
         return embedding, output
+
+    @torch.inference_mode()
+    def _token_inputs(self) -> TokenInputs | None:
+        if not self._model.token_input:
+            return None
+        layers = range(self._held.first_layer, self._held.last_layer + 1)
+        slices = TokenInputSlices.of(self._model, self._held.part, layers)
+        return TokenInputs(
+            size=self._model.token_input,
+            table=load_embedding(self._source, slices.table, self._held_as),
+            projection=self._linear(slices.projection),
+            norm=self._norm(slices.norm),
+        )
 
     @torch.inference_mode()
     def _final_norm(self) -> Norm | None:
@@ -129,12 +146,22 @@ class _StageLoader:
             feed_forward_branch=None if layer.parallel else second,
             feed_forward=made,
             output_scale=load_tensor(self._source, slices.output_scale, self._held_as) if layer.output_scale else None,
+            token_branch=self._token_branch(layer, slices) if layer.token_input else None,
+        )
+
+    def _token_branch(self, layer: LayerSpec, slices: LayerSlices) -> TokenBranch:
+        return TokenBranch(
+            activation=layer.feed_forward.activation,
+            gate=self._linear(slices.token_gate),
+            output=self._linear(slices.token_output),
+            after=self._norm(slices.token_after_norm),
         )
 
     def _attention(self, spec: AttentionSpec, slices: LayerSlices) -> SelfAttention | LatentAttention:
         output = self._linear(slices.attention_output, slices.attention_output_bias)
         if slices.latent is not None:
             return self._latent_attention(spec, slices.latent, output)
+        order = value_order(spec)
         return SelfAttention(
             core=LayerAttention(spec=spec, sinks_KG=self._sinks(slices, spec)),
             rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
@@ -142,16 +169,12 @@ class _StageLoader:
             qkv=self._linear(slices.qkv, slices.qkv_bias),
             output=output,
             value_norm=self._value_norm(spec),
-            value_order_E=self._value_order(spec),
+            value_order_E=torch.tensor(order, device=self._held_as.device) if order else None,
         )
 
     def _value_norm(self, spec: AttentionSpec) -> Norm | None:
         ones_E = torch.ones(spec.value_dim, dtype=self._held_as.dtype, device=self._held_as.device)
         return Norm(ones_E, self._part.norm_epsilon) if spec.value_norm else None
-
-    def _value_order(self, spec: AttentionSpec) -> Tensor | None:
-        order = value_order(spec)
-        return torch.tensor(order, device=self._held_as.device) if order else None
 
     def _latent_attention(self, spec: AttentionSpec, slices: LatentSlices, output: Linear) -> LatentAttention:
         latent, query_latent = spec.latent, None
@@ -239,7 +262,10 @@ class _StageLoader:
         if spec.qk_norm == "none":
             return None
         epsilon = self._part.norm_epsilon
-        q, k = (load_tensor(self._source, part, self._held_as) for part in (slices.q_norm, slices.k_norm))
+        q = load_tensor(self._source, slices.q_norm, self._held_as)
+        if spec.source is not None:
+            return HeadsNorm(Norm(q.expand(spec.heads, -1), epsilon))
+        k = load_tensor(self._source, slices.k_norm, self._held_as)
         if spec.qk_norm == "rows":
             return RowsNorm(Norm(q, epsilon), Norm(k, epsilon), spec.heads)
         return HeadsNorm(Norm(torch.cat([q.expand(spec.heads, -1), k.expand(spec.kv_heads, -1)]), epsilon))

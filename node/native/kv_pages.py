@@ -28,8 +28,10 @@ class KvPages:
         page_tokens: int,
         kv_dtype: str,
         sinks: Sequence[NDArray[np.float32] | None] = (),
+        page_numbers: Sequence[int] = (),
     ) -> None:
-        """`sinks` are those of each layer's heads; empty: none has any."""
+        """`sinks` are those of each layer's heads; empty: none has any. `page_numbers` says for each layer whose pages
+        it reads; empty: its own."""
         assert page_tokens % TILE == 0, "a page is whole tiles"
         self.page_tokens = page_tokens
         sizes = [TILE * position_bytes(spec, kv_dtype) // spec.kv_heads for spec in layers]
@@ -38,10 +40,11 @@ class KvPages:
             for spec, size in zip(layers, sizes, strict=True)
         ]
         self._sinks = sinks or [None] * len(layers)
+        numbers = page_numbers or range(len(layers))
         self.states = (LayerState * len(layers))(
             *(
-                _state(spec, memory, size, kv_dtype, own)
-                for spec, memory, size, own in zip(layers, self._memory, sizes, self._sinks, strict=True)
+                _state(spec, self._memory[number], sizes[number], kv_dtype, own)
+                for spec, number, own in zip(layers, numbers, self._sinks, strict=True)
             )
         )
 

@@ -38,6 +38,9 @@ class LayerSlices:
     feed_forward: FeedForwardSlices | ExpertsSlices
     feed_forward_after_norm: Slices
     output_scale: Slices
+    token_gate: Slices
+    token_output: Slices
+    token_after_norm: Slices
 
     @classmethod
     def of(cls, model: ModelSpec, part: ModelPart, layer: int) -> LayerSlices:
@@ -46,6 +49,8 @@ class LayerSlices:
         spec, is_first = whole.attention, part.vocabulary.start == 0
         order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
         rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
+        if spec.source is not None:
+            rows = {"q": rows["q"]}
         if spec.keys_as_values:
             del rows["v"]
 
@@ -61,9 +66,9 @@ class LayerSlices:
         def vector(name: str, rows: Side, *, wanted: bool) -> Slices:
             return (TensorSlice(name=prefix + name, rows=rows),) if wanted else ()
 
-        def qk_norm(name: str, rows: Side) -> Slices:
-            own = sides.head if spec.qk_norm == "heads" else rows
-            return () if spec.qk_norm == "none" else (TensorSlice(name=prefix + name, rows=own, head_order=order),)
+        def qk_norm(name: str, side: Side) -> Slices:
+            own, wanted = sides.head if spec.qk_norm == "heads" else side, name[0] in rows and spec.qk_norm != "none"
+            return (TensorSlice(name=prefix + name, rows=own, head_order=order),) if wanted else ()
 
         before, after = whole.norms != "after", whole.norms != "before"
         return cls(
@@ -81,6 +86,9 @@ class LayerSlices:
             feed_forward=feed_forward_slices(whole.feed_forward, sides, prefix, is_first=is_first),
             feed_forward_after_norm=vector("ffn_after_norm", sides.hidden, wanted=after),
             output_scale=vector("output_scale", sides.one, wanted=whole.output_scale),
+            token_gate=(matrix("token_gate", sides.token_input, sides.hidden),) if whole.token_input else (),
+            token_output=(matrix("token_output", sides.hidden, sides.token_input),) if whole.token_input else (),
+            token_after_norm=vector("token_after_norm", sides.hidden, wanted=whole.token_input > 0),
         )
 
 

@@ -37,6 +37,7 @@ class Sides:
     made_from_latent: Side
     read_latents: Side
     plain: Side
+    token_input: Side
 
     @classmethod
     def of(cls, spec: ModelSpec, part: ModelPart, layer: int) -> Sides:
@@ -62,6 +63,7 @@ class Sides:
             made_from_latent=_of_heads(attention.heads, own.heads, made_dim),
             read_latents=_of_heads(attention.heads, own.heads, attention.value_dim),
             plain=_whole(latent.plain_dim if latent else 0),
+            token_input=_whole(spec.token_input),
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tests.fakes.made_models import HEAD_DIM, KV_HEADS, WINDOWED, FamilyModel, InGguf, Rows
+from tests.fakes.tiny_tokenizer import tokens
 
 GLOBAL_HEAD_DIM = 32
 _SCALES = {"router.scale": "router.proj.scale", "router.per_expert_scale": "experts.down_proj.scale"}
@@ -69,6 +70,26 @@ def in_gguf(**keys: object) -> InGguf:
     return InGguf(architecture="gemma4", keys={**KEYS, **keys}, converted=as_gemma4, tensors=TENSORS)
 
 
+# Six layers, of which the last three read the pages of layers 1 and 2.
+SHARING: dict[str, object] = {
+    **DENSE,
+    "num_hidden_layers": 6,
+    "layer_types": [*WINDOWED, "sliding_attention", "full_attention"],
+    "attention_k_eq_v": False,
+    "num_global_key_value_heads": None,
+    "vocab_size_per_layer_input": len(tokens()),
+    "hidden_size_per_layer_input": 8,
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+}
+SHARING_IN_GGUF: dict[str, object] = {
+    "block_count": 6,
+    "attention.sliding_window_pattern": [True, False] * 3,
+    "attention.head_count_kv": KV_HEADS,
+    "attention.shared_kv_layers": 3,
+    "embedding_length_per_layer_input": 8,
+    "feed_forward_length": [96] * 3 + [192] * 3,
+}
 GEMMA4_FAMILIES: dict[str, FamilyModel] = {
     "gemma4_text": FamilyModel(config=DENSE, gguf=in_gguf()),
     "gemma4_text with experts": FamilyModel(config={**DENSE, **EXPERTS}, gguf=in_gguf(**EXPERTS_IN_GGUF)),
@@ -76,4 +97,6 @@ GEMMA4_FAMILIES: dict[str, FamilyModel] = {
         config={**DENSE, "attention_k_eq_v": False, "num_global_key_value_heads": None},
         gguf=in_gguf(**{"attention.head_count_kv": KV_HEADS}),
     ),
+    "gemma4_text with inputs": FamilyModel(config=SHARING, gguf=in_gguf(**SHARING_IN_GGUF)),
+    "gemma4_text with one key": FamilyModel(config={**SHARING, "num_key_value_heads": 1, "use_double_wide_mlp": False}),
 }

@@ -1,5 +1,6 @@
 """Gemma 4: Gemma 3 with heads of another size in full layers, whose values may be their keys, normed values, and a
-number by which each layer multiplies the residual; perhaps with experts beside the dense feed-forward.
+number by which each layer multiplies the residual; perhaps with experts beside the dense feed-forward, or with an
+input of each layer's own of the token and last layers that read the keys and values of earlier ones.
 
 In GGUF the dense feed-forward of a layer with experts is called like any dense one.
 """
@@ -25,9 +26,9 @@ from layerline.models.family import Family
 from layerline.models.feed_forward_spec import ExpertsSpec, FeedForwardSpec
 from layerline.models.gguf_fields import GgufModel
 from layerline.models.gguf_gemma4 import model_of_gguf
-from layerline.models.layer_kinds import FULL, SLIDING, every_nth_full
+from layerline.models.layer_kinds import FULL, SLIDING, every_nth_full, with_shared_pages
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
-from layerline.models.tensor_rules import EXPERTS, HIDDEN, Place, TensorRule, layer_rule
+from layerline.models.tensor_rules import EXPERTS, HIDDEN, KEPT, Place, TensorRule, layer_rule
 
 NAME, UNIFIED, ARCHITECTURE = "gemma4_text", "gemma4_unified_text", "gemma4"
 FULL_EVERY = 6
@@ -69,22 +70,31 @@ def from_config(config: ConfigFields) -> ModelSpec:
     if not config.raw("rope_parameters"):
         values = {name: config.raw(name) for name in config.names()}
         config = ConfigFields({**values, "rope_parameters": _ROTATIONS}, config.where)
-    if config.nullable_integer("hidden_size_per_layer_input", missing=0 if is_unified else 256, null=0):
-        raise unsupported(config, "an input of each layer's own (hidden_size_per_layer_input)")
-    if config.integer("num_kv_shared_layers", 0):
-        raise unsupported(config, "keys and values that layers share (num_kv_shared_layers)")
+    token_input = config.nullable_integer("hidden_size_per_layer_input", missing=0 if is_unified else 256, null=0)
+    vocabulary = config.integer("vocab_size")
+    if token_input and config.integer("vocab_size_per_layer_input", 262144) != vocabulary:
+        raise unsupported(config, "a vocab_size_per_layer_input that is not its vocab_size")
     context_tokens = config.integer("max_position_embeddings", 1 << (18 if is_unified else 17))
     window_tokens = window_from_config(config, context_tokens, missing=1024 if is_unified else 512)
-    kinds = _kinds(config)
-    feed_forward = _feed_forward(config)
+    kinds, feed_forward = _kinds(config), _feed_forward(config)
+    mixers = [_attention(config, layer, kind, context_tokens, window_tokens) for layer, kind in enumerate(kinds)]
+    shared = config.integer("num_kv_shared_layers", 0)
+    try:
+        sharing = with_shared_pages(mixers, kinds, shared)
+    except ValueError as error:
+        raise config.wrong("num_kv_shared_layers", str(error)) from error
+    wide = feed_forward
+    if config.flag("use_double_wide_mlp", False):
+        wide = _of_width(feed_forward, 2 * config.integer("intermediate_size"))
     layers = [
         LayerSpec(
-            mixer=_attention(config, layer, kind, context_tokens, window_tokens),
-            feed_forward=feed_forward,
+            mixer=mixer,
+            feed_forward=feed_forward if mixer.source is None else wide,
             norms="around",
             output_scale=True,
+            token_input=token_input,
         )
-        for layer, kind in enumerate(kinds)
+        for mixer in sharing
     ]
     return model_from_config(
         config,
@@ -146,6 +156,13 @@ def _feed_forward(config: ConfigFields) -> FeedForwardSpec:
     return replace(dense, intermediate=config.integer("moe_intermediate_size"), experts=experts)
 
 
+def _of_width(feed_forward: FeedForwardSpec, width: int) -> FeedForwardSpec:
+    """The same with a dense feed-forward of that width, be it alone or beside experts."""
+    if feed_forward.experts is None:
+        return replace(feed_forward, intermediate=width)
+    return replace(feed_forward, experts=replace(feed_forward.experts, shared_intermediate=width))
+
+
 def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
     rules = with_experts(layer, _NAMES)
     experts = layer.feed_forward.experts
@@ -158,6 +175,11 @@ def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
     )
 
 
+def unread_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
+    """Published files have matrices for keys and values also where those of another layer are read."""
+    return () if layer.attention.source is None else KEPT
+
+
 def from_gguf(gguf: GgufModel) -> ModelSpec:
     return model_of_gguf(gguf, NAME)
 
@@ -168,5 +190,6 @@ FAMILY = Family(
     architecture=ARCHITECTURE,
     from_gguf=from_gguf,
     layer_tensors=layer_tensors,
+    unread_tensors=unread_tensors,
     text_parts=(UNIFIED,),
 )
