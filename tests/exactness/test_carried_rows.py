@@ -17,13 +17,16 @@ from layerline.errors import ProtocolError
 from layerline.frames import Frame, PageRun, TensorBytes
 from layerline.models.row_layout import row_into
 from layerline.models.sizes import ModelSizes
-from tests.fakes.gemma4_families import GEMMA4_FAMILIES
+from tests.fakes.gemma4_families import GEMMA4_FAMILIES, SHARING
 from tests.fakes.logits import assert_close
-from tests.fakes.made_models import write_family
+from tests.fakes.made_models import FamilyModel, write_family
 from tests.fakes.ranked_stages import RankedStage, ranks_of
 from tests.fakes.tiny_models import BY_KERNELS, Rows, StageChain, StoredModel, frame_of, logits_of, reference_logits
 
-NAMES = ["gemma4_text with inputs", "gemma4_text with one key"]
+MODELS = {
+    **{name: GEMMA4_FAMILIES[name] for name in ("gemma4_text with inputs", "gemma4_text with one key")},
+    "eight heads": FamilyModel(config={**SHARING, "num_attention_heads": 8}),  # of which three ranks have 3, 2 and 3
+}
 TOKENS = [int(token) for token in np.random.default_rng(31).integers(3, 260, 40)]
 EDGES = [(1,), (2,), (4,), (5,), (1, 2, 3, 4, 5), (2, 3)]
 COMPUTED = pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
@@ -32,11 +35,11 @@ PAGES = (PageRun(first=0, count=32),)
 
 class Case:
     def __init__(self, folder: Path, name: str) -> None:
-        self.stored = StoredModel.at(write_family(folder, GEMMA4_FAMILIES[name]))
+        self.stored = StoredModel.at(write_family(folder, MODELS[name]))
         self.expected = reference_logits(self.stored.reference(), TOKENS)
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=list(MODELS))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     return Case(tmp_path_factory.mktemp("carried") / "model", request.param)
 
@@ -63,7 +66,7 @@ def test_stages_begin_anywhere(case: Case, inner: Sequence[int], computed: dict[
 @pytest.mark.parametrize("inner", [(2,), (4,), (1, 5)], ids=str)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_of_such_stages(case: Case, inner: Sequence[int], ranks: int, computed: dict[str, Any]) -> None:
-    """Three ranks share four heads of two groups unevenly."""
+    """Also of ranks that have the last head of one group and the first of the next."""
     edges = edges_of(case, inner)
     with ThreadPoolExecutor(ranks * len(edges)) as threads:
         stages = [

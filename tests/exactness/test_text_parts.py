@@ -21,6 +21,7 @@ TEXT_PARTS = [
     ("gemma3_text", "gemma3_text"),
     ("gemma4_text", "gemma4_text"),
     ("gemma4_text", "gemma4_unified_text"),
+    ("gemma4_text with inputs", "gemma4_text"),
     ("qwen2", "qwen2_5_vl_text"),
 ]
 VISION = {"model_type": "siglip_vision_model", "hidden_size": 32}
