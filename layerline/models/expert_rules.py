@@ -27,6 +27,7 @@ from layerline.models.tensor_rules import (
 FOLDER_LAYER, GGUF_LAYER = "model.layers.{n}.", "blk.{n}."
 GATE, UP, DOWN = "gate", "up", "down"
 _GGUF = {GATE: "ffn_gate", UP: "ffn_up", DOWN: "ffn_down"}
+_GATE_UP_IN_GGUF = f"{GGUF_LAYER}ffn_gate_up_exps.weight"
 _SIDES = {GATE: (FEED_FORWARD, HIDDEN), UP: (FEED_FORWARD, HIDDEN), DOWN: (HIDDEN, FEED_FORWARD)}
 
 
@@ -95,7 +96,7 @@ def _expert(expert: int, names: ExpertNames) -> Iterator[TensorRule]:
             Place(name=FOLDER_LAYER + stack[part == DOWN], after=after, expert=expert, recipe=names.stacked_as)
             for stack in names.stacks
         )
-        in_gguf = (Place(name=f"{GGUF_LAYER}ffn_gate_up_exps.weight", after=after, expert=expert),) * (part != DOWN)
+        in_gguf = () if part == DOWN else (Place(name=_GATE_UP_IN_GGUF, after=after, expert=expert),)
         yield TensorRule(
             name=f"layers.{{n}}.experts.{expert}.{part}",
             sides=sides,

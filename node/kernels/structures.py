@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 11  # of all that is said here; the library must have the same
+VERSION = 12  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -51,6 +51,9 @@ class OperationKind(IntEnum):
     EXPERTS = 16
     HEAD_PRODUCT = 17
     CONVOLVE = 18
+    HEAD_COPY = 19
+    KEEP = 20
+    COPY = 21
 
 
 class GateKind(IntEnum):
@@ -101,6 +104,7 @@ class Experts(ctypes.Structure):
         ("gate_up", POINTER(Matrix)),
         ("down", POINTER(Matrix)),
         ("choice_bias", c_void_p),
+        ("scales", c_void_p),
         ("count", c_int32),
         ("chosen", c_int32),
         ("groups", c_int32),
@@ -229,7 +233,7 @@ class StepSpan(ctypes.Structure):
 
 
 class Step(ctypes.Structure):
-    """The rows of a step: `input` has their ids or numbers, `picked` says which are wanted in the end."""
+    """The rows of a step: `input` has ids or numbers, `ids` their ids if needed, `picked` those wanted in the end."""
 
     _fields_ = (
         ("rows", c_int64),
@@ -238,6 +242,7 @@ class Step(ctypes.Structure):
         ("runs", POINTER(PageRun)),
         ("states", POINTER(StateRun)),
         ("input", c_char_p),
+        ("ids", c_char_p),
         ("picked", POINTER(c_int32)),
         ("picked_count", c_int64),
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 from layerline.models.feed_forward_spec import ExpertsSpec
 from node.model.feed_forward import FeedForward
 from node.model.linear.forms import Linear
+from node.model.norm import Norm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,10 +36,12 @@ class Router:
     spec: ExpertsSpec
     logits: Linear
     choice_bias_N: Tensor | None
+    scales_N: Tensor | None = None
+    norm: Norm | None = None  # what it reads rows through
 
     def __call__(self, x_TC: Tensor) -> Choice:
         """The experts of each row."""
-        spec, logits_TO = self.spec, self.logits(x_TC).float()
+        spec, logits_TO = self.spec, self.logits(x_TC if self.norm is None else self.norm(x_TC)).float()
         logits_TN = logits_TO.narrow(1, 0, spec.count)
         scores_TN = _scores(spec, logits_TN)
         experts_TK = self._best(scores_TN)
@@ -49,8 +52,9 @@ class Router:
             weights_TK = weights_TK.sigmoid()
         if spec.normalised:
             weights_TK = weights_TK / weights_TK.sum(1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
+        weights_TK = weights_TK * (spec.scale if self.scales_N is None else spec.scale * self.scales_N[experts_TK])
         shared_T1 = logits_TO.narrow(1, spec.count, 1).sigmoid() if spec.shared_gate else None
-        return Choice(experts_TK=experts_TK, weights_TK=weights_TK * spec.scale, shared_T1=shared_T1)
+        return Choice(experts_TK=experts_TK, weights_TK=weights_TK, shared_T1=shared_T1)
 
     def _best(self, scores_TN: Tensor) -> Tensor:
         spec = self.spec
@@ -84,8 +88,11 @@ class ExpertsFeedForward:
     shared: FeedForward | None
 
     def __call__(self, x_TC: Tensor) -> Tensor:
-        """What they add to the residual [T, C]. Nothing is read of experts that no row chose."""
-        choice = self.router(x_TC)
+        """What they add to the residual [T, C]."""
+        return self.given(x_TC, self.router(x_TC))
+
+    def given(self, x_TC: Tensor, choice: Choice) -> Tensor:
+        """The sum [T, C] of what chosen experts make of the rows. Nothing is read of experts that no row chose."""
         chosen = choice.experts_TK.shape[1]
         of_pairs_P = choice.experts_TK.flatten()
         pairs_P = of_pairs_P.sort(stable=True).indices  # expert by expert

@@ -13,7 +13,10 @@ from node.slices.tensor_source import TensorSlice
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionSlices:
-    """Those of a layer beside its output matrix; q, k and v are one matrix. Empty: the layer has none of it."""
+    """Those of a layer beside its output matrix; q, k and v, as far as it has them, are one matrix.
+
+    Empty: the layer has none of it.
+    """
 
     qkv: Slices
     qkv_bias: Slices
@@ -26,6 +29,10 @@ class AttentionSlices:
         """Those of a layer whose tensors are called `prefix` and so on."""
         order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
         rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
+        if spec.source is not None:
+            rows = {"q": rows["q"]}
+        if spec.keys_as_values:
+            del rows["v"]
 
         def stacked(ending: str, columns: Side | None) -> Slices:
             return tuple(
@@ -33,9 +40,9 @@ class AttentionSlices:
                 for name, (side, head_order) in rows.items()
             )
 
-        def qk_norm(name: str, rows: Side) -> Slices:
-            own = sides.head if spec.qk_norm == "heads" else rows
-            has_weight = spec.qk_norm in ("heads", "rows")
+        def qk_norm(name: str, side: Side) -> Slices:
+            own, wanted = sides.head if spec.qk_norm == "heads" else side, name[0] in rows
+            has_weight = wanted and spec.qk_norm in ("heads", "rows")
             return (TensorSlice(name=prefix + name, rows=own, head_order=order),) if has_weight else ()
 
         return cls(

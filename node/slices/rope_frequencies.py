@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.rope_spec import RopeSpec
+from layerline.models.spec import AttentionSpec
 
 
 def frequencies(spec: RopeSpec, head_dim: int) -> NDArray[np.float32]:
@@ -43,6 +44,17 @@ def pair_order(spec: RopeSpec, head_dim: int) -> tuple[int, ...]:
     turned = spec.turned_numbers(head_dim)
     half = turned // 2
     return (*(row // 2 + half * (row % 2) for row in range(turned)), *range(turned, head_dim))
+
+
+def value_order(spec: AttentionSpec) -> tuple[int, ...]:
+    """Where values are keys: which number of a key each number of a value is; none: they are other numbers.
+
+    Keys have their pairs next to each other, and values are as in the file.
+    """
+    if not spec.keys_as_values:
+        return ()
+    order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
+    return tuple(map(order.index, range(spec.head_dim))) if order else tuple(range(spec.head_dim))
 
 
 def _powers(spec: RopeSpec, head_dim: int) -> NDArray[np.float32]:

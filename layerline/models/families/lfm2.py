@@ -102,7 +102,7 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
 
 def model_of_gguf(gguf: GgufModel, family: str, feed_forwards: Sequence[FeedForwardSpec]) -> ModelSpec:
     """The model of these feed-forwards, as a file has it."""
-    check_gguf(gguf, experts=True, recurrent=True)
+    check_gguf(gguf, experts=True, by_layer=True)
     refuse_window(gguf)
     recurrent, kv_heads = recurrent_layers(gguf)
     attention = replace(attention_from_gguf(gguf, kv_heads=kv_heads), qk_norm="heads")

@@ -90,7 +90,10 @@ void Choice::choose(const Experts& experts, const float* logits, int64_t row) {
     double sum = 0.0;
     for (double score : chosen) sum += score;
     const double divisor = !experts.normalised ? 1.0 : sum < LEAST_SUM ? LEAST_SUM : sum;
-    for (int i = 0; i < experts.chosen; i++) chosen_weights[i] = static_cast<float>(chosen[i] / divisor * experts.scale);
+    for (int i = 0; i < experts.chosen; i++) {
+        const double scale = experts.scales ? experts.scales[own[i]] * static_cast<double>(experts.scale) : experts.scale;
+        chosen_weights[i] = static_cast<float>(chosen[i] / divisor * scale);
+    }
     if (!experts.shared) return;
     own[experts.chosen] = experts.count;
     if (experts.shared_gate) weights[experts.chosen] = static_cast<float>(sigmoid(logits[experts.count]));

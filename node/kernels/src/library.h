@@ -15,14 +15,15 @@ void put_rows(int format, const uint8_t* const* stored, int64_t columns, int fir
 
 // One operation of a program, on numbered buffers of rows. Which fields mean what is said at each kind.
 enum OperationKind {
-    EMBED,     // the rows of `matrix` that the step's ids name -> out; the first is that of id `index`, of other ids zeros
+    EMBED,     // the rows of `matrix` that the step's `ids` name -> out; the first is that of id `index`, of other ids zeros
     TAKE,      // the step's input, `size` numbers a row, float32 or, if `flag`, bfloat16 -> out
     PLACE,     // where the step's rows lie, for TURN and ATTEND until the next one
     NORM,      // in -> out, by `weight` [size], epsilon `number`; of what is left without the mean if `flag`
     HEAD_NORM, // in place on `out`: `count` heads of `size` numbers from head `index` on, each by `weight` [size], or none
     PRODUCT,   // in -> out, by `matrix`; added to what is there if `flag`
     TURN,      // in place on `out`: of `count` heads of `size` numbers the pairs that rotation number `index` has
-    ATTEND,    // keeps keys and values of `in` (queries, keys, values side by side) and reads, -> out; layer number `index`
+    ATTEND,    // keeps keys and values of `in` (queries, keys, values side by side) and reads, -> out; layer number `index`; if
+               // `flag` it only reads
     GATE,      // in (gate, then up, `size` each) -> out; by activation number `index`
     ADD,       // out += in or, if `flag`, out = in; `size` numbers of each row
     PICK,      // the rows of `in` that the step picks, `size` numbers each -> out; further operations have these rows only
@@ -36,6 +37,11 @@ enum OperationKind {
     HEAD_PRODUCT,  // in -> out: of each of `count` heads of `size` numbers `index` as they are, then the product of the others with
                    // the head's own of as many matrices of one segment
     CONVOLVE,  // in -> out, by the `Convolution` that is `weight`; the states are those of layer number `index`
+    HEAD_COPY,     // in place on out: `count` heads of `size` numbers from head `index` on once more behind themselves, number i of
+                   // each being the one that `weight`, int32 [size], says
+    KEEP,          // keeps the keys of `in` from number `count` of each row on, and the values from number `size` on, in the pages
+                   // of layer number `index`
+    COPY,          // `size` numbers of each row of `in` from number `index` on -> out, from number `count` on
 };
 
 struct Operation {
@@ -56,6 +62,7 @@ struct Experts {
     const Matrix* gate_up;
     const Matrix* down;
     const float* choice_bias;  // of each expert's score, for the choice alone; or null
+    const float* scales;       // what each expert's weight is multiplied by in the end; or null
     int32_t count, chosen;
     int32_t groups, chosen_groups;
     int32_t group_best;  // how many of its best make a group as good as it is, 1 or 2
@@ -86,6 +93,7 @@ struct Step {
     const PageRun* runs;
     const StateRun* states;
     const void* input;           // int32 ids, or numbers
+    const int32_t* ids;          // those of the rows, or null
     const int32_t* picked;       // numbers of rows
     int64_t picked_count;
 };

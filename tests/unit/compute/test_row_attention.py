@@ -97,7 +97,7 @@ def attention(
     if kv_dtype != "int8":
         k_SKD[~seen], v_SKE[~seen] = math.nan, math.nan
     q_SKGD = torch.zeros(PAGES * PAGE_TOKENS, 2, spec.heads // 2, spec.head_dim, dtype=dtype)
-    made.plan([everywhere]).attend(0, q_SKGD, k_SKD.to(dtype), v_SKE.to(dtype))
+    made.plan([everywhere]).attend(0, q_SKGD, (k_SKD.to(dtype), v_SKE.to(dtype)))
     return made
 
 
@@ -105,7 +105,7 @@ def read(made: RunAttention, spec: AttentionSpec, dtype: torch.dtype) -> tuple[S
     step = made.plan(SPANS)
     q_TKGD = random(len(SPANS), 2, spec.heads // 2, spec.head_dim, seed=5).to(dtype)
     k_TKD, v_TKE = (random(len(SPANS), 2, size, seed=size).to(dtype) for size in (spec.head_dim, spec.value_dim))
-    return step, step.attend(0, q_TKGD, k_TKD, v_TKE)
+    return step, step.attend(0, q_TKGD, (k_TKD, v_TKE))
 
 
 @pytest.mark.parametrize("sinks", [False, True])

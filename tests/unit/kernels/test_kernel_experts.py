@@ -57,7 +57,7 @@ class Both:
             native, plain = self._expert(SHARED if expert == COUNT else WIDTH, own, activation, ordered=ordered)
             natives.append(native)
             torches.append(plain)
-        self.native = NativeExperts(feed_forward, NativeMatrix(router.matrix.parts, bias), choice_bias, natives)
+        self.native = NativeExperts(feed_forward, NativeMatrix(router.matrix.parts, bias), choice_bias, None, natives)
         self.torch = ExpertsFeedForward(
             router=Router(
                 spec=spec,
