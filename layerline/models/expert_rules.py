@@ -31,7 +31,10 @@ _SIDES = {GATE: (FEED_FORWARD, HIDDEN), UP: (FEED_FORWARD, HIDDEN), DOWN: (HIDDE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpertNames:
-    """What a folder calls the tensors of a layer's experts; `otherwise` are further names of the router."""
+    """What a folder calls the tensors of a layer's experts; `routers_otherwise` are further names of the router.
+
+    Stacks have the recipe `stacked_as`, if they are not rows as they are multiplied.
+    """
 
     router: str = "mlp.gate.weight"
     routers_otherwise: tuple[str, ...] = ()
@@ -41,6 +44,7 @@ class ExpertNames:
     up: str = "up_proj"
     down: str = "down_proj"
     stacks: tuple[tuple[str, str], ...] = (("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),)
+    stacked_as: str = ""
     shared: str = "mlp.shared_expert"
 
     def matrix(self, expert: int, part: str) -> str:
@@ -91,7 +95,8 @@ def _expert(expert: int, names: ExpertNames) -> Iterator[TensorRule]:
             sides=sides,
             safetensors=Place(name=FOLDER_LAYER + names.matrix(expert, part)),
             otherwise=tuple(
-                Place(name=FOLDER_LAYER + stack[part == DOWN], after=after, expert=expert) for stack in names.stacks
+                Place(name=FOLDER_LAYER + stack[part == DOWN], after=after, expert=expert, recipe=names.stacked_as)
+                for stack in names.stacks
             ),
             gguf=Place(name=f"{GGUF_LAYER}{_GGUF[part]}_exps.weight", expert=expert),
             an_experts=True,

@@ -28,7 +28,10 @@ def as_earlier(name: str) -> str:
     return f"language_model.{name}"
 
 
-@pytest.mark.parametrize(("family", "text_type"), [("gemma3_text", "gemma3_text"), ("qwen2", "qwen2_5_vl_text")])
+@pytest.mark.parametrize(
+    ("family", "text_type"),
+    [("gemma3_text", "gemma3_text"), ("qwen2", "qwen2_5_vl_text"), ("llama4_text", "llama4_text")],
+)
 @pytest.mark.parametrize("named", [as_newest, as_earlier])
 def test_a_section_of_its_own(tmp_path: Path, family: str, text_type: str, named: object) -> None:
     folder = write_family(tmp_path / "model", FAMILIES[family])
