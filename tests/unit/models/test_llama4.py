@@ -10,7 +10,7 @@ import pytest
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
 from layerline.models.config_fields import ConfigFields
-from layerline.models.families.llama4 import FAMILY
+from layerline.models.families.llama4_text import FAMILY
 from layerline.models.feed_forward_spec import ExpertsSpec
 from layerline.models.fields import Fields
 from layerline.models.gguf_fields import GgufModel
