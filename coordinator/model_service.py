@@ -239,7 +239,7 @@ class ModelService:
         capacity = Capacity.of(
             bound, plan.context_tokens, reach_tokens=card.spec.reach_tokens, max_waiting=self._bounds.max_waiting
         )
-        route = Route.of(plan.model, bound, card.spec.hidden)
+        route = Route.of(plan.model, bound, card.spec)
         if self._engine:
             self._engine.renew(capacity, route)
         else:

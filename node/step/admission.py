@@ -12,6 +12,7 @@ import numpy as np
 
 from layerline.errors import ProtocolError
 from layerline.frames import Frame, PageRun, Span
+from layerline.models.row_layout import row_into
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 
@@ -34,16 +35,20 @@ def check_frame(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
 def _check_tensor(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
     first = stage.first_layer == 0
     dtype = "int32" if first else stage.dtype
-    shape = (frame.rows,) if first else (frame.rows, model.hidden)
+    row = None if first else row_into(model, stage.first_layer)
+    shape = (frame.rows,) if row is None else (frame.rows, row.numbers)
     tensor = frame.tensor
     if tensor.dtype != dtype:
         raise _wrong(frame, f"brings {tensor.dtype} to a stage that takes {dtype}")
     if tensor.shape != shape:
         raise _wrong(frame, f"brings shape {tensor.shape} to a stage that takes {shape}")
-    if first:
-        ids = memoryview(tensor.data).cast("i")
-        if min(ids) < 0 or max(ids) >= model.vocabulary:
-            raise _wrong(frame, f"has token ids outside 0 to {model.vocabulary - 1}")
+    if (frame.ids is not None) != (row is not None and row.needs_ids):
+        raise _wrong(frame, "brings token ids beside its rows" if frame.ids else "brings no token ids beside its rows")
+    for each in (frame.tensor if first else None, frame.ids):
+        if each is not None:
+            ids = memoryview(each.data).cast("i")
+            if min(ids) < 0 or max(ids) >= model.vocabulary:
+                raise _wrong(frame, f"has token ids outside 0 to {model.vocabulary - 1}")
 
 
 def _check_pages(frame: Frame, span: Span, stage: StageSpec) -> None:

@@ -51,6 +51,11 @@ def qwen3_next_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
     return {name: rows + 1 if is_from_zero else rows}
 
 
+def qwen3_next_first_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As the first converter did it: the rows of key heads together."""
+    return {name: rows} if "in_proj_qkvz" in name else qwen3_next_converted(name, rows)
+
+
 def tiled(rows: Rows, size: int) -> Rows:
     """Value heads of so many rows in the order in which each tile of them reads all key heads."""
     heads = rows.reshape(KEY_HEADS, VALUE_HEADS // KEY_HEADS, size, *rows.shape[1:])
@@ -71,6 +76,12 @@ def qwen3_5_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
     return qwen3_next_converted(name, rows)
 
 
+def _lfm2_moe_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As llama.cpp's converter does it: experts are called without the name of the model that has them."""
+    own = name.removeprefix("model.") if ".experts." in name else name
+    return conv_squeezed(own.replace("expert_bias", "expert_bias.bias"), rows)
+
+
 HYBRID_FAMILIES: dict[str, FamilyModel] = {
     "lfm2": FamilyModel(
         config={
@@ -84,6 +95,32 @@ HYBRID_FAMILIES: dict[str, FamilyModel] = {
             architecture="lfm2",
             keys={"shortconv.l_cache": 3, "attention.head_count_kv": _KV_HEADS, "rope.freq_base": 1e6},
             converted=conv_squeezed,
+        ),
+    ),
+    "lfm2_moe": FamilyModel(
+        config={
+            "model_type": "lfm2_moe",
+            "tie_word_embeddings": True,
+            "layer_types": _CONVS,
+            "num_dense_layers": 1,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48,
+            "routed_scaling_factor": 1.0,
+        },
+        gguf=InGguf(
+            architecture="lfm2moe",
+            keys={
+                "shortconv.l_cache": 3,
+                "attention.head_count_kv": _KV_HEADS,
+                "rope.freq_base": 1e6,
+                "leading_dense_block_count": 1,
+                "expert_count": 6,
+                "expert_used_count": 2,
+                "expert_feed_forward_length": 48,
+                "expert_gating_func": 2,
+            },
+            converted=_lfm2_moe_converted,
         ),
     ),
     "lfm2 with biases": FamilyModel(
@@ -117,6 +154,24 @@ HYBRID_FAMILIES: dict[str, FamilyModel] = {
             "layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"],
             "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
         },
+    ),
+    "qwen3_next as first converted": FamilyModel(
+        config={
+            "model_type": "qwen3_next",
+            **_DELTA_NET,
+            **EXPERTS,
+            **_SHARED,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+        },
+        gguf=InGguf(
+            architecture="qwen3next",
+            keys={
+                **_DELTA_NET_IN_GGUF,
+                **_SHARED_IN_GGUF,
+                "attention.recurrent_layers": [True, False, True, True],
+            },
+            converted=qwen3_next_first_converted,
+        ),
     ),
     "qwen3_5_text": FamilyModel(
         config={"model_type": "qwen3_5_text", **_DELTA_NET},

@@ -50,6 +50,8 @@ struct AttentionForm {
     float soft_cap;  // 0: none
     int32_t heads;
     int32_t window;  // 0: none
+    int32_t chunk;   // in its place: a row sees positions from the last multiple of it on; 0: none
+    int32_t padding;
 };
 
 enum Activation { SILU, GELU_TANH, CLAMPED_SWIGLU, SIGMOID_GATE };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, cast
@@ -63,8 +64,8 @@ class Layer:
 
     def slot(self, number: int) -> bytes:
         states = self._pages.states[0].states
-        memory = (np.ctypeslib.ctypes.c_float * (SLOTS * states.slot_numbers)).from_address(states.numbers)
-        return np.frombuffer(memory, np.float32).reshape(SLOTS, -1)[number].tobytes()
+        size_bytes = 4 * states.slot_numbers
+        return ctypes.string_at(states.numbers + number * size_bytes, size_bytes)
 
     def step(self, spans: Sequence[Span], made_TM: Numbers) -> Numbers:
         """What the second matrix takes of these rows."""
