@@ -1,8 +1,7 @@
 """How many bytes and numbers the parts of a model are, once held: what planning and loading agree on.
 
-Weights are counted from the tensor table, layer by layer; keys and values, and what computing takes beside, from the
-description of the layers. A rank has of each tensor the rows and columns of its part, counted from the same
-table.
+Weights are counted from the tensor table, layer by layer; keys, values, states and what computing takes beside from the
+description of the layers. A rank has of each tensor the rows and columns of its part, counted from the same table.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Protocol
 
 from layerline.models.held import VECTOR_BYTES, WeightForm, divided_by
 from layerline.models.known_families import family_of_config
-from layerline.models.kv_sizes import position_bytes
 from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, model_parts
+from layerline.models.slot_sizes import sequence_bytes
 from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import (
     ATTENDED,
@@ -113,8 +112,8 @@ class WeightSize:
 class ModelSizes:
     """What each layer and the ends of a model, or of one rank's part of it, take in `form` and `kv_dtype`.
 
-    `kv_bytes` is what a position takes in the pages of each layer. `output` is the matrix that makes logits, whether
-    or not it is the embedding as well.
+    `kv_bytes` is what a position takes in the pages of each layer, or in the slots that go with them, and `slot_bytes`
+    what the least slots take. `output` is the matrix that makes logits, whether or not it is the embedding as well.
     """
 
     model: ModelSpec
@@ -123,6 +122,7 @@ class ModelSizes:
     kv_dtype: str
     layers: tuple[WeightSize, ...]
     kv_bytes: tuple[int, ...]
+    slot_bytes: tuple[int, ...]
     embedding: WeightSize
     output: WeightSize
     final_norm: WeightSize
@@ -192,7 +192,7 @@ class ModelSizes:
         return frozenset().union(*(size.converted for size in (*self.layers[layers.start : layers.stop], *ends)))
 
     def kv_bytes_per_token(self, layers: range) -> int:
-        """Bytes that one position takes in the KV pages of `layers`."""
+        """Bytes that one position takes in the KV pages of `layers`, or in the slots that go with them."""
         return sum(self.kv_bytes[layers.start : layers.stop])
 
     def workspace_bytes(self, max_rows: int, *, has_output: bool) -> int:
@@ -235,14 +235,15 @@ def _counted(
         for kind, tensors in set(cuts)
     }
     ends = {name: _size(tensors, part, part.kinds[0], form, {}) for name, tensors in table.ends}
-    kv_bytes = [position_bytes(kind.attention, kv_dtype) for kind in part.kinds]
+    held = [sequence_bytes(kind, model, kv_dtype) for kind in part.kinds]
     return ModelSizes(
         model=model,
         part=part,
         form=form,
         kv_dtype=kv_dtype,
         layers=tuple(sizes[cut] for cut in cuts),
-        kv_bytes=tuple(kv_bytes[kind] for kind in part.layer_kinds),
+        kv_bytes=tuple(held[kind][1] for kind in part.layer_kinds),
+        slot_bytes=tuple(held[kind][0] for kind in part.layer_kinds),
         embedding=ends["embedding"],
         output=ends["embedding" if model.tied_output else "output"],
         final_norm=ends["final_norm"],
