@@ -1,8 +1,7 @@
 """How many bytes and numbers the parts of a model are, once held: what planning and loading agree on.
 
-Weights are counted from the tensor table, layer by layer; keys and values, and what computing takes beside, from the
-description of the layers. A rank has of each tensor the rows and columns of its part, counted from the same
-table.
+Weights are counted from the tensor table, layer by layer; keys, values, states and what computing takes beside from the
+description of the layers. A rank has of each tensor the rows and columns of its part, counted from the same table.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Protocol
 
 from layerline.models.held import VECTOR_BYTES, WeightForm, divided_by
 from layerline.models.known_families import family_of_config
-from layerline.models.kv_sizes import position_bytes
 from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, model_parts
 from layerline.models.row_layout import read_outside, widest_row
+from layerline.models.slot_sizes import sequence_bytes
 from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import (
     ATTENDED,
@@ -103,8 +102,8 @@ class Described(Protocol):
 class ModelSizes:
     """What each layer and the ends of a model, or of one rank's part of it, take in `form` and `kv_dtype`.
 
-    `kv_bytes` is what a position takes in the pages of each layer. `output` is the matrix that makes logits, whether
-    or not it is the embedding as well.
+    `kv_bytes` is what a position takes in the pages of each layer, or in the slots that go with them, and `slot_bytes`
+    what the least slots take. `output` is the matrix that makes logits, whether or not it is the embedding as well.
     """
 
     model: ModelSpec
@@ -113,6 +112,7 @@ class ModelSizes:
     kv_dtype: str
     layers: tuple[WeightSize, ...]
     kv_bytes: tuple[int, ...]
+    slot_bytes: tuple[int, ...]
     embedding: WeightSize
     output: WeightSize
     final_norm: WeightSize
@@ -183,7 +183,10 @@ class ModelSizes:
         return frozenset().union(*(size.converted for size in (*self.layers[layers.start : layers.stop], *ends)))
 
     def kv_bytes_per_token(self, layers: range) -> int:
-        """Bytes that one position takes in the KV pages of a stage of `layers`, with those of earlier ones it reads."""
+        """Bytes that one position takes in a stage of `layers`.
+
+        In KV pages, with those of earlier layers that it reads, and in the slots that go with them.
+        """
         outside = sum(self.kv_bytes[source] for source in read_outside(self.model, layers))
         return sum(self.kv_bytes[layers.start : layers.stop]) + outside
 
@@ -233,14 +236,15 @@ def _counted(
     if model.token_input:
         inputs = token_input_sizes(model, part, {entry.name: entry for entry in table.of_token_inputs}, form)
         layers = [layer.beside(own) for layer, own in zip(layers, inputs, strict=True)]
-    kv_bytes = [0 if kind.recurrent else position_bytes(kind.attention, kv_dtype) for kind in part.kinds]
+    held = [sequence_bytes(kind, model, kv_dtype) for kind in part.kinds]
     return ModelSizes(
         model=model,
         part=part,
         form=form,
         kv_dtype=kv_dtype,
         layers=tuple(layers),
-        kv_bytes=tuple(kv_bytes[kind] for kind in part.layer_kinds),
+        kv_bytes=tuple(held[kind][1] for kind in part.layer_kinds),
+        slot_bytes=tuple(held[kind][0] for kind in part.layer_kinds),
         embedding=ends["embedding"],
         output=ends["embedding" if model.tied_output else "output"],
         final_norm=ends["final_norm"],

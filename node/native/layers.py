@@ -234,9 +234,10 @@ class _Buffers:
 
 def _copied_numbers(layer: NativeLayer) -> int:
     """Numbers of queries, keys and values where no matrix makes the last of these; else 0."""
+    if layer.value_order_E is None:
+        return 0
     attention = layer.spec.attention
-    own = attention.query_numbers + attention.key_numbers + attention.value_numbers
-    return own if layer.value_order_E is not None else 0
+    return attention.query_numbers + attention.key_numbers + attention.value_numbers
 
 
 def _matrices(layer: NativeLayer) -> tuple[NativeMatrix, ...]:

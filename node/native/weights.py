@@ -148,7 +148,7 @@ class _Loading:
             feed_forward_norm_C=self._vector(slices.feed_forward_norm),
             feed_forward=self._feed_forward(spec.feed_forward, slices.feed_forward),
             feed_forward_after_norm_C=self._vector(slices.feed_forward_after_norm),
-            value_order_E=_value_order(spec.attention),
+            value_order_E=_value_order(spec) if plain else None,
             output_scale=None if output_scale is None else float(output_scale[0]),
             token_branch=self._token_branch(slices) if spec.token_input else None,
         )
@@ -190,8 +190,8 @@ class _Loading:
         return load_matrix(self._library, self._source, slices, self._wanted.weights, bias)
 
 
-def _value_order(spec: AttentionSpec) -> NDArray[np.int32] | None:
-    order = value_order(spec)
+def _value_order(layer: LayerSpec) -> NDArray[np.int32] | None:
+    order = value_order(layer.attention)
     return np.array(order, np.int32) if order else None
 
 
