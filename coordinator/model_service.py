@@ -236,10 +236,8 @@ class ModelService:
 
     def _stand(self, plan: Plan, card: ModelCard) -> None:
         (bound,) = plan.pipelines
-        capacity = Capacity.of(
-            bound, plan.context_tokens, reach_tokens=card.spec.reach_tokens, max_waiting=self._bounds.max_waiting
-        )
-        route = Route.of(plan.model, bound, card.spec.hidden)
+        capacity = Capacity.of(bound, plan.context_tokens, card.spec, max_waiting=self._bounds.max_waiting)
+        route = Route.of(plan.model, bound, card.spec)
         if self._engine:
             self._engine.renew(capacity, route)
         else:

@@ -190,7 +190,9 @@ class StageTiming:
 class Frame:
     """One step on its way: rows are those of the spans, one after the other.
 
-    The tensor is int32 token ids [rows] into stage 0 and activations [rows, hidden] between stages.
+    The tensor is int32 token ids [rows] into stage 0 and, between stages, activations: a row is the residual and what
+    it carries beside that, as `layerline.models.row_layout` tells. `ids` are the token ids between stages of a model
+    whose later layers need them.
     """
 
     epoch: int
@@ -198,9 +200,12 @@ class Frame:
     spans: tuple[Span, ...]
     tensor: TensorBytes
     timings: tuple[StageTiming, ...] = ()
+    ids: TensorBytes | None = None
 
     def __post_init__(self) -> None:
         require(len(self.spans) > 0, "a frame needs spans")
+        if self.ids is not None:
+            require(self.ids.dtype == "int32" and self.ids.shape == (self.rows,), "ids that are not one int32 a row")
         if self.tensor.shape[0] != self.rows:
             raise ValueError(f"{self.rows} rows, but the tensor has {self.tensor.shape[0]}")
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from layerline.frames import Frame, StepResult
 from layerline.models.card import ModelCard
+from layerline.models.row_layout import row_into
 from layerline.plan import StageSpec
 from node.step.admission import check_frame
 from node.step.computation import Computation, PassedRows, wanted_tokens
@@ -28,6 +29,7 @@ class Stage:
         self._spec = spec
         self._computation = computation
         self._is_last = spec.last_layer == card.spec.layers - 1
+        self._ids_go_on = not self._is_last and row_into(card.spec, spec.last_layer + 1).needs_ids
 
     @property
     def weights_bytes(self) -> int:
@@ -48,7 +50,8 @@ class Stage:
         rows = self._passed(frame)
         if self._is_last:
             return _result(frame, rows)
-        return dataclasses.replace(frame, tensor=rows.to_bytes(), timings=())
+        ids = (frame.ids or frame.tensor) if self._ids_go_on else None
+        return dataclasses.replace(frame, tensor=rows.to_bytes(), timings=(), ids=ids)
 
     def follow(self, frame: Frame) -> None:
         """Does the part of the same step that another rank than 0 has; raises what `run` raises there."""

@@ -16,12 +16,13 @@ from coordinator.planning.footprint import Ends, Footprint
 from coordinator.planning.ways import Way
 from layerline.facts import ALL_REDUCE_BYTES, DeviceFacts, NodeFacts
 from layerline.models.model_parts import ModelPart
-from layerline.models.sizes import WeightSize
+from layerline.models.spec import LayerSpec
+from layerline.models.weight_size import WeightSize
 from layerline.plan import DTYPE_BYTES
 
 EQUAL_WITHIN = 1.15  # speeds no further apart count as equal
 UNPACKING_BYTES = 64  # that unpacking a number reads and writes, about: 30 to 40 counted, 70 to 100 measured on a CPU
-ALL_REDUCES = 2  # of a layer that is split: after attention and after the feed-forward
+ALL_REDUCES = 2  # of a layer that is split: after attention and after the feed-forward, or after each of its branches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,8 +88,11 @@ class DeviceGroup:
         all_reduce_s = _all_reduce_s(whole, node) if len(ranks) > 1 else 0.0
         if len(ranks) == 1 or (all_reduce_s and all(rank.is_measured for rank in ranks)):
             times = [_times_s(rank.footprint, rank.times) for rank in ranks]
-            waits_s = ALL_REDUCES * all_reduce_s
-            layers_s = tuple(waits_s + max(own) for own in zip(*(layers for layers, _ in times), strict=True))
+            slowest_s = map(max, zip(*(layers for layers, _ in times), strict=True))
+            model = whole.sizes.model
+            layers_s = tuple(
+                _all_reduces(model.layer(layer)) * all_reduce_s + own for layer, own in enumerate(slowest_s)
+            )
             output_s = all_reduce_s + max(output for _, output in times)
         else:  # nothing says that splitting helps, so the less the better
             slowest = max((rank.times for rank in ranks), key=lambda times: times.time_s(whole.sizes.layers[0]))
@@ -160,6 +164,11 @@ def _times_s(footprint: Footprint, times: WeightTimes) -> tuple[tuple[float, ...
     sizes = footprint.sizes
     by_size = {size: times.time_s(size) for size in set(sizes.layers)}
     return tuple(by_size[size] for size in sizes.layers), times.time_s(sizes.output)
+
+
+def _all_reduces(layer: LayerSpec) -> int:
+    experts = layer.feed_forward.experts
+    return ALL_REDUCES + (experts is not None and experts.apart)
 
 
 def _all_reduce_s(whole: Footprint, node: NodeFacts) -> float:

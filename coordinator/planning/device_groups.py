@@ -16,7 +16,7 @@ from coordinator.planning.problem import Problem
 from coordinator.planning.ways import Way
 from layerline.errors import PlanInvalidError
 from layerline.facts import DEVICE_KINDS, DeviceFacts, NodeFacts
-from layerline.models.sizes import WeightSize
+from layerline.models.weight_size import WeightSize
 
 _PROPORTION = 1000  # of the device that takes most
 _UNKNOWN_BYTES_PER_S = 1.0  # when nothing was measured anywhere, only that all are alike matters

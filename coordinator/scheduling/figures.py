@@ -6,6 +6,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SlotFigures:
+    """Slots of recurrent state, by use as pages are."""
+
+    used: int
+    cached: int
+    free: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SchedulerFigures:
     """Sequences by state, pages by use, and counts since the scheduler was made.
 
@@ -28,3 +37,4 @@ class SchedulerFigures:
     steps_in_flight: int
     decode_rows: int
     prompt_rows: int
+    slots: SlotFigures | None = None  # None if the model has no recurrent layer

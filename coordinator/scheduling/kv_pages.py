@@ -21,37 +21,35 @@ That is safe because steps pass every stage in order: a page that is still being
 and a page that is still being written may be offered. A page that others share brings none in exchange, so here even a
 sequence with a limit may have to wait, or be preempted.
 
-No sequence is accepted that could not have all its pages if it were alone. For this reason, and because the oldest is
-never preempted, every sequence ends.
+No sequence is accepted that could not have all its pages if it were alone (see `limits`). For this reason, and because
+the oldest is never preempted, every sequence ends.
+
+In a model with recurrent layers a sequence needs a slot beside its pages, and a prefix is one at whose end the tree has
+a checkpoint (`sequence_slots`). The tree may have more pages of its log than that. It computes their tokens again, for
+the states, and then exchanges its pages for those. A state is promised as pages are: where a sequence waits for pages,
+the one that promised them leaves a state where the two part, if it is not past that; and who comes when pages are there
+without a state leaves it, and the next ones wait for it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
+from coordinator.scheduling.branch import PageKey
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.pages import PagePool, pages_between, runs_of
-from coordinator.scheduling.prefix_tree import Branch, Match, PageKey, PrefixTree
-from coordinator.scheduling.sequence import Sequence, SequenceRequest
-from layerline.errors import PlanDoesNotFitError, PromptTooLongError, RequestError
-from layerline.frames import PageRun
+from coordinator.scheduling.checkpoints import Checkpoints
+from coordinator.scheduling.pages import PagePool, pages_between
+from coordinator.scheduling.pool import runs_of
+from coordinator.scheduling.prefix_tree import Match, PrefixTree
+from coordinator.scheduling.promises import Promises, TreeEnd
+from coordinator.scheduling.sequence import Sequence
+from coordinator.scheduling.sequence_slots import SequenceSlots
+from coordinator.scheduling.slots import SlotPool
+from layerline.frames import PageRun, StateRun
 
 Admission = Literal["admitted", "no room", "prefix to come"]
-Promise = tuple[Branch, PageKey]  # the page with these tokens will be offered behind this branch
-
-
-@dataclass(kw_only=True, slots=True)
-class _TreeEnd:
-    """The end of a running sequence in the tree: its first `pages` pages are there, up to the end of `branch`."""
-
-    keys: list[PageKey]  # the whole pages of the log when it was admitted
-    branch: Branch
-    pages: int
-    promise: Promise | None = None
-    parted: bool = False  # it adds no more: the tree has its next page already, or it has given `branch` back
 
 
 class KvPages:
@@ -59,60 +57,18 @@ class KvPages:
 
     def __init__(self, pool: PagePool, capacity: Capacity) -> None:
         self.pool = pool
-        self.tree = PrefixTree(pool, capacity.reach_pages)
+        checkpoints = Checkpoints(SlotPool(capacity.slots)) if capacity.slots else None
+        self.tree = PrefixTree(pool, capacity.reach_pages, checkpoints)
+        self.slots = SequenceSlots(checkpoints.pool, self.tree, pool.page_tokens) if checkpoints else None
         self.lookup_tokens = 0  # tokens of all logs that were admitted
         self.hit_tokens = 0  # those of them that were in the tree
-        self._context_tokens = capacity.context_tokens
         self._open_ended_tokens = capacity.open_ended_tokens
         self._reach_pages = capacity.reach_pages
         self._sequence_pages = capacity.sequence_pages
-        self._ends: dict[int, _TreeEnd] = {}
-        self._promises: set[Promise] = set()
-        self._awaited: dict[int, Promise] = {}  # by waiting sequence
+        self._ends: dict[int, TreeEnd] = {}
+        self._promises = Promises()
         self._changes = 0
         self._refused: tuple[int, int] | None = None  # the sequence without room, and the changes up to then
-
-    def most_tokens(self, request: SequenceRequest) -> int:
-        """The most tokens that the answer may have, at least 1.
-
-        PromptTooLongError if the context leaves no room for one; RequestError if the pool could never hold it.
-        """
-        prompt_tokens = len(request.token_ids)
-        if prompt_tokens == 0:
-            raise RequestError("The prompt is empty.", remedy="Give at least one token.")
-        if prompt_tokens >= self._context_tokens:
-            raise PromptTooLongError(
-                f"The prompt has {prompt_tokens} tokens; the context holds {self._context_tokens}, prompt and answer.",
-                remedy="Shorten the prompt, or ask for a longer context (--context), if the model knows one.",
-            )
-        most_tokens = min(request.max_tokens or self._context_tokens, self._context_tokens - prompt_tokens)
-        if self.pool.pages >= self._sequence_pages:
-            return most_tokens
-        fitting_tokens = self.pool.tokens - prompt_tokens + 1
-        if fitting_tokens < (most_tokens if request.max_tokens else 1):
-            raise self._never_fits(request, most_tokens if request.max_tokens else 1)
-        return min(most_tokens, fitting_tokens)
-
-    def most_tokens_again(self, sequence: Sequence) -> int:
-        """The most tokens of an answer that was begun in another pipeline, or waited for it.
-
-        It gets here as many as it was to have there, or PlanDoesNotFitError is raised. Only an answer without a limit
-        may become shorter, if there is room for a further token.
-        """
-        request = sequence.request
-        needed_tokens = sequence.max_tokens if request.max_tokens else sequence.generated + 1
-        try:
-            most_tokens = self.most_tokens(request)
-        except RequestError:
-            most_tokens = 0
-        if most_tokens < needed_tokens:
-            held_tokens = self._context_tokens if self.pool.pages >= self._sequence_pages else self.pool.tokens + 1
-            raise PlanDoesNotFitError(
-                f"The answer was begun in a pipeline that is lost, and needs a context of "
-                f"{len(request.token_ids) + needed_tokens} tokens; the nodes there are now hold {held_tokens}.",
-                remedy="Ask for fewer tokens, shorten the prompt, or give the nodes more memory.",
-            )
-        return min(most_tokens, sequence.max_tokens)
 
     def succeeded_by(self, pool: PagePool, capacity: Capacity) -> KvPages:
         """The pages of the next pipeline: all empty, but the counts of tokens go on."""
@@ -121,29 +77,50 @@ class KvPages:
         return pages
 
     def admit(self, sequence: Sequence) -> Admission:
-        """Gives a waiting sequence its first pages, if they can be had and none of them is promised."""
-        if self._awaited.get(sequence.id) in self._promises:
+        """Gives a waiting sequence its first pages and a slot, if they can be had and no longer prefix is promised."""
+        if self._promises.is_waiting(sequence.id):
             return "prefix to come"
         if self._refused == (sequence.id, self._changes):
             return "no room"
         keys = self._keys(sequence, len(sequence.tokens))
-        match = self.tree.match(keys[: (len(sequence.tokens) - 1) // self.pool.page_tokens])
-        promise = self._next_page(sequence, keys, match)
-        if promise in self._promises:
-            assert promise is not None
-            self._awaited[sequence.id] = promise
+        shareable = keys[: (len(sequence.tokens) - 1) // self.pool.page_tokens]
+        match = self.tree.match(shareable)
+        next_key = shareable[match.paged_pages] if match.paged_pages < len(shareable) else None
+        promise = self._promises.to_wait_for(match, next_key)
+        if promise:
+            self._promises.wait(sequence.id, promise)
+            self._want_state(self._promises.maker(promise), shareable)
             return "prefix to come"
-        if not self._take_first(sequence, match):
+        if not self._take_first(sequence, match, len(shareable)):
             self._refused = (sequence.id, self._changes)
             return "no room"
-        self._awaited.pop(sequence.id, None)
-        self._ends[sequence.id] = end = _TreeEnd(keys=keys, branch=match.branch, pages=match.end_page)
+        self._promises.leave(sequence.id)
+        self._ends[sequence.id] = end = TreeEnd.of(sequence, keys, match)
         self._promise_next(end)
         return "admitted"
 
+    def issue(self, sequence: Sequence, rows: int) -> tuple[StateRun, ...]:
+        """The slots that the next `rows` rows of the sequence use; none if the model has no recurrent layer."""
+        if self.slots is None:
+            return ()
+        to_come = self.slots.to_come(sequence.id)
+        runs = self.slots.issue(sequence, rows)
+        if to_come and self.slots.to_come(sequence.id) != to_come:  # there was no slot for one
+            self._promise_next(self._ends[sequence.id])
+        return runs
+
+    def end_step(self) -> None:
+        """Takes in that all rows of a step are chosen."""
+        if self.slots is not None and self.slots.end_step():
+            self._changes += 1
+
     def offer(self, sequence: Sequence) -> None:
-        """Adds to the tree the computed pages of the log that the sequence was admitted with."""
+        """Adds to the tree the computed pages of the log that the sequence was admitted with, and states at them."""
         self._offer(sequence, sequence.computed)
+        end = self._ends[sequence.id]
+        if self.slots is not None and self.slots.offer(sequence, end.keys):
+            self._promise_next(end)
+            self._changes += 1
 
     def covered_rows(self, sequence: Sequence) -> int:
         """The number of next rows that the sequence has pages for."""
@@ -165,7 +142,7 @@ class KvPages:
         end = self._ends[sequence.id]
         if 0 < end.pages <= sequence.skipped_pages:
             end.parted = True
-            self._withdraw(end)
+            self._promise_next(end)
         self._changes += 1
 
     def grow(self, sequence: Sequence) -> bool:
@@ -173,23 +150,27 @@ class KvPages:
         return self._extend(sequence, self.pool.pages_for(self._open_ended_tokens))
 
     def release(self, sequence: Sequence) -> None:
-        """Takes back all pages of a sequence without steps in flight; the tree keeps those that it can use."""
+        """Takes back all that a sequence without steps in flight has; the tree keeps what it can use."""
         assert sequence.steps_in_flight == 0
-        self._awaited.pop(sequence.id, None)
+        self._promises.leave(sequence.id)
         end = self._ends.pop(sequence.id, None)
+        keys = None
         if end:
-            self._withdraw(end)
-            self._add_left(sequence, end)
+            self._promises.renew(end, [])
+            keys = self._keys(sequence, sequence.computed)
+            if len(keys) > end.pages:
+                self.tree.add(keys, sequence.pages_between(0, len(keys)))
+        if self.slots is not None:
+            self.slots.release(sequence, keys)
         self.pool.release(sequence.pages)
         sequence.pages = ()
         self._changes += 1
 
     def void(self) -> None:
-        """Forgets what the pages hold, because they are lost."""
+        """Forgets what pages and slots hold, because they are lost."""
         self.tree.clear()
         self._ends.clear()
         self._promises.clear()
-        self._awaited.clear()
         self._changes += 1
 
     def check(self, sequences: Iterable[Sequence]) -> None:
@@ -203,8 +184,9 @@ class KvPages:
         assert held == {page: owners for page in range(self.pool.pages) if (owners := self.pool.owners(page))}
         kept = sorted(page for branch in self.tree.branches() for page in branch.pages if page is not None)
         assert kept == [page for page in range(self.pool.pages) if self.pool.is_kept(page)]
-        promises = [end.promise for end in self._ends.values() if end.promise]
-        assert len(promises) == len(self._promises) == len(self._promises.intersection(promises))
+        self._promises.check(self._ends.values())
+        if self.slots is not None:
+            self.slots.check()
 
     @property
     def _available_pages(self) -> int:
@@ -216,6 +198,8 @@ class KvPages:
         whole = min(tokens // self.pool.page_tokens, len(end.keys))
         if whole <= end.pages or end.parted:
             return
+        if self.slots is not None:
+            self._join(sequence, end, whole)
         pages = sequence.pages_between(end.pages, whole)
         branch = self.tree.extend(end.branch, end.keys[end.pages : whole], pages)
         if branch is None:
@@ -225,12 +209,32 @@ class KvPages:
         self._promise_next(end)
         self._changes += 1
 
-    def _take_first(self, sequence: Sequence, match: Match) -> bool:
-        """Gives a sequence its first pages, after those of `match`; False, and no change, if there are not enough."""
+    def _join(self, sequence: Sequence, end: TreeEnd, whole: int) -> None:
+        """Exchanges pages that were computed once more, for the states, for those that the tree has of these tokens.
+
+        So the sequence owns all that lies before the pages that it adds.
+        """
+        ours = sequence.pages_between(end.pages, whole)
+        branch, joined = self.tree.join(end.branch, end.keys[end.pages : whole], ours)
+        pairs = [(own, page) for own, page in zip(ours, joined, strict=False) if own != page]
+        exchanged = {own: page for own, page in pairs if own is not None and page is not None}
+        if exchanged:
+            self.pool.share(runs_of(exchanged.values()))
+            self.pool.release(runs_of(exchanged))
+            sequence.exchange(exchanged)
+        end.branch, end.pages = branch, end.pages + len(joined)
+        if end.pages < min(whole, end.paged_pages):
+            end.paged_pages = 0  # the tree has lost them since
+
+    def _take_first(self, sequence: Sequence, match: Match, shareable_pages: int) -> bool:
+        """Gives a sequence what it begins with, after `match`; False, and no change, if there is not enough."""
         shared = runs_of(match.pages)
         self.pool.share(shared)  # so that they are not evicted for the others
         pages = self._end_page(self._first_positions(sequence), match.skipped_pages) - match.end_page
-        if pages > self._available_pages:
+        borders = {end for end in (match.paged_pages, shareable_pages) if end > match.end_page}
+        if pages > self._available_pages or not (
+            self.slots is None or self.slots.admit(sequence, match.state, borders)
+        ):
             self.pool.release(shared)
             return False
         cached = match.end_page * self.pool.page_tokens
@@ -254,29 +258,16 @@ class KvPages:
         self.tree.evict(max(0, pages - self.pool.free_pages))
         return self.pool.extend(runs, pages)
 
-    def _next_page(self, sequence: Sequence, keys: list[PageKey], match: Match) -> Promise | None:
-        """The page that the sequence would compute first; None if that page cannot be shared."""
-        shareable = min(len(keys), (len(sequence.tokens) - 1) // self.pool.page_tokens)
-        return (match.branch, keys[match.end_page]) if match.end_page < shareable else None
+    def _promise_next(self, end: TreeEnd) -> None:
+        borders = self.slots.to_come(end.sequence.id) if self.slots is not None else ()
+        self._promises.renew(end, end.to_come(borders))
 
-    def _promise_next(self, end: _TreeEnd) -> None:
-        self._withdraw(end)
-        if end.parted or end.pages == len(end.keys):
-            return
-        promise = (end.branch, end.keys[end.pages])
-        if promise not in self._promises:
-            self._promises.add(promise)
-            end.promise = promise
-
-    def _withdraw(self, end: _TreeEnd) -> None:
-        if end.promise:
-            self._promises.discard(end.promise)
-            end.promise = None
-
-    def _add_left(self, sequence: Sequence, end: _TreeEnd) -> None:
-        keys = self._keys(sequence, sequence.computed)
-        if len(keys) > end.pages:
-            self.tree.add(keys, sequence.pages_between(0, len(keys)))
+    def _want_state(self, maker: TreeEnd, keys: list[PageKey]) -> None:
+        """Has a sequence leave a state where another one, with these pages, parts from it."""
+        if self.slots is not None:
+            common = next((n for n, pair in enumerate(zip(maker.keys, keys, strict=False)) if pair[0] != pair[1]), None)
+            self.slots.want(maker.sequence, min(len(maker.keys), len(keys)) if common is None else common)
+            self._promise_next(maker)
 
     def _keys(self, sequence: Sequence, tokens: int) -> list[PageKey]:
         """The tokens of each whole page of the first `tokens` ones; none of a sequence that is scored."""
@@ -287,11 +278,3 @@ class KvPages:
         if sequence.request.max_tokens:
             return sequence.positions
         return min(sequence.positions, len(sequence.tokens) + self._open_ended_tokens)
-
-    def _never_fits(self, request: SequenceRequest, most_tokens: int) -> RequestError:
-        prompt_tokens = len(request.token_ids)
-        return RequestError(
-            f"The request needs memory for {prompt_tokens} tokens of prompt and {most_tokens} of answer; "
-            f"the nodes have memory for {self.pool.tokens}.",
-            remedy="Ask for fewer tokens, shorten the prompt, or give the nodes more memory.",
-        )

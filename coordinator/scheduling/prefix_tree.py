@@ -9,6 +9,9 @@ If every layer of a model has a window, only the last pages of a prefix are need
 release the pages behind, so that a branch can have **gaps**: tokens whose page is gone, or never came, while later
 pages are there. A prefix is known if the pages that the next row reads are there.
 
+Where a model has recurrent layers, a prefix can be gone on from only at a checkpoint (see `checkpoints`). One lies at
+the end of a page, and is dropped with any page that the row after it would read.
+
 Knows nothing of sequences, requests or steps. A page that is added must have been computed by the time that a row reads
 it.
 """
@@ -19,33 +22,25 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from coordinator.scheduling.branch import Branch, PageKey
+from coordinator.scheduling.checkpoints import Checkpoints
 from coordinator.scheduling.pages import PagePool
-
-PageKey = tuple[int, ...]  # the token ids of one page
-
-
-class Branch:
-    """Pages in a row, None for a gap, the tokens of each, and the branches that grow from their end.
-
-    The root has no pages. A branch from which nothing grows ends with a page.
-    """
-
-    __slots__ = ("children", "keys", "pages", "parent")
-
-    def __init__(self, parent: Branch | None, keys: list[PageKey], pages: list[int | None]) -> None:
-        self.parent = parent
-        self.keys = keys
-        self.pages = pages
-        self.children: dict[PageKey, Branch] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
-    """The longest known prefix: the branch at whose end it ends, and those of its pages that can still be read."""
+    """The longest known prefix: the branch at whose end it ends, and those of its pages that can still be read.
+
+    With recurrent layers `state` is the slot of the checkpoint at its end, None if it is empty, and the pages that are
+    known may go on to the end of another branch.
+    """
 
     branch: Branch
     skipped_pages: int  # how many pages come before `pages`
     pages: list[int]
+    paged_branch: Branch
+    paged_pages: int  # of the longest prefix whose pages are known
+    state: int | None = None
 
     @property
     def end_page(self) -> int:
@@ -62,8 +57,9 @@ class PrefixTree:
     proportion to the tokens given.
     """
 
-    def __init__(self, pool: PagePool, reach_pages: int | None = None) -> None:
+    def __init__(self, pool: PagePool, reach_pages: int | None = None, checkpoints: Checkpoints | None = None) -> None:
         self.root = Branch(None, [], [])
+        self.checkpoints = checkpoints  # None if the model has no recurrent layer
         self._pool = pool
         self._reach_pages = reach_pages
         # Least recently used first. A branch is moved to the end before its parent is, so it always comes before it.
@@ -72,12 +68,23 @@ class PrefixTree:
     def match(self, keys: Sequence[PageKey]) -> Match:
         """Finds the longest known prefix of `keys`, which then counts as used."""
         branch, pages = self._descend(self.root, keys)
-        end_page = self._usable(pages)
-        if end_page < len(pages):
+        paged_pages = self._usable(pages)
+        if paged_pages < len(pages):
+            branch, pages = self._descend(self.root, keys[:paged_pages])
+        paged_branch, end_page, state = branch, paged_pages, None
+        if self.checkpoints:
+            end_page, state = self._last_state(branch, paged_pages)
             branch, pages = self._descend(self.root, keys[:end_page])
         skipped = 0 if self._reach_pages is None else max(0, end_page - self._reach_pages)
         read = [page for page in pages[skipped:] if page is not None]
-        return Match(branch=branch, skipped_pages=skipped, pages=read)
+        return Match(
+            branch=branch,
+            skipped_pages=skipped,
+            pages=read,
+            paged_branch=paged_branch,
+            paged_pages=paged_pages,
+            state=state,
+        )
 
     def extend(self, branch: Branch, keys: Sequence[PageKey], pages: Sequence[int | None]) -> Branch | None:
         """Adds `pages`, whose last is not None, behind `branch` for a sequence that owns them; returns its new end.
@@ -97,6 +104,24 @@ class PrefixTree:
         self._fill(end, pages[: len(known)])
         self._grow(end, keys[len(known) :], pages[len(known) :])
 
+    def join(
+        self, branch: Branch, keys: Sequence[PageKey], pages: Sequence[int | None]
+    ) -> tuple[Branch, list[int | None]]:
+        """Follows `keys` from `branch` as far as the tree has them, and fills its gaps there with `pages`.
+
+        Returns the branch that ends there, and the pages that the tree now has up to it.
+        """
+        end, known = self._descend(branch, keys)
+        self._fill(end, pages[: len(known)])
+        return end, [ours if page is None else page for page, ours in zip(known, pages, strict=False)]
+
+    def add_state(self, keys: Sequence[PageKey], slot: int) -> None:
+        """Keeps an owned slot as the checkpoint at the end of `keys`, if its pages can be read and it has none."""
+        assert self.checkpoints is not None
+        branch, pages = self._descend(self.root, keys)
+        if keys and self._usable(pages) == len(keys):
+            self.checkpoints.add(branch, len(branch.pages) - 1, slot)
+
     def evict(self, pages: int) -> None:
         """Frees `pages` pages, the least recently used first; at least as many must be cached."""
         emptied: list[Branch] = []
@@ -115,6 +140,8 @@ class PrefixTree:
         """Forgets everything, because the pages are lost."""
         for branch in self._by_use:
             self._pool.drop(page for page in branch.pages if page is not None)
+        if self.checkpoints:
+            self.checkpoints.clear()
         self._by_use.clear()
         self.root = Branch(None, [], [])
 
@@ -130,6 +157,18 @@ class PrefixTree:
             if in_a_row >= (count if self._reach_pages is None else min(count, self._reach_pages)):
                 usable = count
         return usable
+
+    def _last_state(self, branch: Branch, end_page: int) -> tuple[int, int | None]:
+        """The end of the last checkpoint up to the end of `branch`, which is page `end_page`, and its slot."""
+        assert self.checkpoints is not None
+        while branch.parent is not None:
+            end_page -= len(branch.pages)
+            if branch.states:
+                place = max(branch.states)
+                self.checkpoints.use(branch.states[place])
+                return end_page + place + 1, branch.states[place]
+            branch = branch.parent
+        return 0, None
 
     def _descend(self, branch: Branch, keys: Sequence[PageKey]) -> tuple[Branch, list[int | None]]:
         """Follows `keys` from `branch` as far as the tree has them; the branch that ends there, and the pages passed.
@@ -153,6 +192,8 @@ class PrefixTree:
         parent.children[upper.keys[0]] = upper
         branch.keys, branch.pages, branch.parent = branch.keys[count:], branch.pages[count:], upper
         upper.children[branch.keys[0]] = branch
+        if branch.states and self.checkpoints:
+            self.checkpoints.split(branch, upper, count)
         self._by_use[upper] = None
         return upper
 
@@ -194,6 +235,9 @@ class PrefixTree:
             if page is not None and self._pool.is_cached(page):
                 branch.pages[place] = None
                 freed.append(page)
+                if self.checkpoints:
+                    end = len(branch.pages) if self._reach_pages is None else place + self._reach_pages
+                    self.checkpoints.drop(branch, range(place, end))
         self._pool.drop(freed)
         return len(freed)
 

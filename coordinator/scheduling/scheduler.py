@@ -12,13 +12,15 @@ from collections import deque
 
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, EndReason, Event, Failed, Scored, Token
-from coordinator.scheduling.figures import SchedulerFigures
+from coordinator.scheduling.figures import SchedulerFigures, SlotFigures
 from coordinator.scheduling.kv_pages import KvPages
+from coordinator.scheduling.limits import most_tokens, most_tokens_again
 from coordinator.scheduling.pages import PagePool
 from coordinator.scheduling.retry_estimate import RetryEstimate
 from coordinator.scheduling.row_budget import RowBudget
 from coordinator.scheduling.row_shares import share_rows
 from coordinator.scheduling.sequence import Sequence, SequenceRequest, State
+from coordinator.scheduling.slots import SlotPool
 from coordinator.scheduling.step import Step
 from coordinator.scheduling.steps_in_flight import StepsInFlight
 from layerline.errors import LayerlineError, OverloadedError, ProtocolError, StageFailedError
@@ -58,6 +60,7 @@ class Scheduler:
 
     def figures(self) -> SchedulerFigures:
         """The figures at this moment."""
+        slots = self.slots
         waiting, prefilling, decoding = len(self._waiting), self._count("prefilling"), self._count("decoding")
         return SchedulerFigures(
             sequences_waiting=waiting,
@@ -67,6 +70,7 @@ class Scheduler:
             pages_used=self.pool.used_pages,
             pages_cached=self.pool.cached_pages,
             pages_free=self.pool.free_pages,
+            slots=SlotFigures(used=slots.used, cached=slots.cached, free=slots.free) if slots else None,
             lookup_tokens=self._kv_pages.lookup_tokens,
             hit_tokens=self._kv_pages.hit_tokens,
             preemptions=self._preemptions,
@@ -76,13 +80,18 @@ class Scheduler:
             prompt_rows=self._prompt_rows,
         )
 
+    @property
+    def slots(self) -> SlotPool | None:
+        """The slots of recurrent state; None if the model has none."""
+        return self._kv_pages.slots.pool if self._kv_pages.slots else None
+
     def add(self, request: SequenceRequest) -> None:
         """Queues a sequence.
 
         PromptTooLongError or RequestError if it can never be answered, OverloadedError if the queue is full.
         """
         assert request.sequence not in self._sequences, f"sequence {request.sequence} is known already"
-        max_tokens = self._kv_pages.most_tokens(request)
+        max_tokens = most_tokens(request, self._capacity)
         if len(self._waiting) >= self._capacity.max_waiting:
             retry_after_s = self._retry_estimate.retry_after_s
             raise OverloadedError(
@@ -103,6 +112,7 @@ class Scheduler:
         decodes = self._take_decode_rows(decoding)
         self._admit()
         rows = decodes + self._take_prompt_chunks(decoding, len(decodes))
+        self._kv_pages.end_step()
         if not rows:
             return None
         self._steps += 1
@@ -181,7 +191,7 @@ class Scheduler:
         events: list[Event] = []
         for sequence in tuple(self._waiting):
             try:
-                sequence.max_tokens = self._kv_pages.most_tokens_again(sequence)
+                sequence.max_tokens = most_tokens_again(sequence, self._capacity)
             except LayerlineError as error:
                 self._leave(sequence, "it does not fit any more")
                 self._settle(sequence)
@@ -203,7 +213,7 @@ class Scheduler:
                 break
             if sequence.id in self._ready and self._has_page(sequence):
                 del self._ready[sequence.id]
-                rows.append(sequence.issue(1, self.pool.page_tokens))
+                rows.append(self._issue(sequence, 1))
         return rows
 
     def _take_prompt_chunks(self, decoding: int, decode_rows: int) -> list[tuple[Span, list[int]]]:
@@ -215,11 +225,13 @@ class Scheduler:
         for sequence, share in share_rows(self._prefilling.values(), rows):
             if sequence.id not in self._prefilling or not self._has_page(sequence):
                 continue
-            covered = min(share, self._kv_pages.covered_rows(sequence))
-            chunks.append(sequence.issue(covered, self.pool.page_tokens))
+            chunks.append(self._issue(sequence, min(share, self._kv_pages.covered_rows(sequence))))
             if not sequence.rows_to_issue:
                 del self._prefilling[sequence.id]
         return chunks
+
+    def _issue(self, sequence: Sequence, rows: int) -> tuple[Span, list[int]]:
+        return sequence.issue(rows, self.pool.page_tokens, self._kv_pages.issue(sequence, rows))
 
     def _count(self, state: State) -> int:
         return sum(sequence.state == state for sequence in self._sequences.values())

@@ -12,13 +12,15 @@ ended       the caller has been told; the pages are held until no step in flight
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from coordinator.scheduling.pages import count_pages, first_pages, pages_after, pages_between
+from coordinator.scheduling.pool import runs_of
 from layerline.checks import require
 from layerline.errors import InternalError
-from layerline.frames import PageRun, Sampling, Span
+from layerline.frames import PageRun, Sampling, Span, StateRun
 
 State = Literal["waiting", "prefilling", "decoding", "preempted", "ended"]
 
@@ -151,6 +153,10 @@ class Sequence:
         gone = max(0, min(end, self.skipped_pages) - first)
         return [None] * gone + pages_between(self.pages, first + gone - self.skipped_pages, end - self.skipped_pages)
 
+    def exchange(self, pages: Mapping[int, int]) -> None:
+        """Has instead of some of its pages others of the same content."""
+        self.pages = runs_of(pages.get(page, page) for page in pages_between(self.pages, 0, self.end_page))
+
     def take_back(self, span: Span, *, failed: bool) -> None:
         """Takes in that a step with this span has come back; from one that `failed` on nothing counts as computed."""
         self.steps_in_flight -= 1
@@ -158,10 +164,11 @@ class Sequence:
         if not self.failed:
             self.computed = span.start + span.count
 
-    def issue(self, rows: int, page_tokens: int) -> tuple[Span, list[int]]:
+    def issue(self, rows: int, page_tokens: int, states: tuple[StateRun, ...] = ()) -> tuple[Span, list[int]]:
         """Issues the next `rows` tokens of the log as a span; the span that ends the log asks for a token.
 
-        Of a sequence that is scored none does, and each asks for the scores that have not been told.
+        `states` are the slots of its rows. Of a sequence that is scored no span asks for a token, and each asks for the
+        scores that have not been told.
         """
         start, end = self.issued, self.issued + rows
         ends_log = end == len(self.tokens) and not self.request.is_scored
@@ -181,6 +188,7 @@ class Sequence:
             draws=int(ends_log),
             sampling=self._sampling() if ends_log else None,
             next_ids=self.request.next_ids[max(start, self.scored) : end],
+            states=states,
         )
         return span, self.tokens[start:end]
 

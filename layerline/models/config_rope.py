@@ -153,8 +153,8 @@ class _Settings:
     def _llama3(self, plain: RopeSpec) -> RopeSpec:
         section = self.section
         low, high = _rotary(section, "low_freq_factor"), _rotary(section, "high_freq_factor")
-        if low >= high:
-            raise section.wrong("high_freq_factor", "more than low_freq_factor")
+        if low > high:
+            raise section.wrong("high_freq_factor", "no less than low_freq_factor")
         return replace(
             plain,
             scaling="llama3",

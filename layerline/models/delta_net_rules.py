@@ -6,7 +6,7 @@ head belongs to together, those of its queries before those of its keys and so o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from layerline.models.expert_rules import with_experts
@@ -25,7 +25,6 @@ from layerline.models.tensor_rules import (
     layer_rule,
     renamed_in_gguf,
     stacked,
-    taking_turns,
     with_norms_from_zero,
 )
 
@@ -34,14 +33,16 @@ _SIDES = {"q": QUERIES, "k": KEYS, "v": VALUES}
 
 
 def qwen3_next_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
-    """Those of a layer of Qwen3-Next."""
+    """Those of a layer of Qwen3-Next; the first GGUF files have rows in turns, as folders do."""
     if layer.recurrent is None:
         return _attention_tensors(layer)
     *qkvz, b, a = _made_tensors()
+    first = _taking_turns(qkvz, KEY_HEADS, "", "ssm_in.weight")
+    qkvz = [replace(rule, otherwise=(other.gguf,)) for rule, other in zip(qkvz, first, strict=True)]
     return (
         *_decoder_tensors(layer),
-        *taking_turns(qkvz, KEY_HEADS, "linear_attn.in_proj_qkvz.weight"),
-        *taking_turns((b, a), KEY_HEADS, "linear_attn.in_proj_ba.weight", "ssm_ba.weight"),
+        *_taking_turns(qkvz, KEY_HEADS, "linear_attn.in_proj_qkvz.weight"),
+        *_taking_turns((b, a), KEY_HEADS, "linear_attn.in_proj_ba.weight", "ssm_ba.weight"),
         *_state_tensors(),
     )
 
@@ -64,7 +65,7 @@ def _attention_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
     for ending, stored, columns in gates:
         gate = layer_rule(f"output_gate{ending}", "", "", ATTENDED, *columns)
         query = rules[f"layers.{{n}}.q{ending}"]
-        rules |= _by_name(taking_turns((query, gate), HEADS, f"self_attn.q_proj.{stored}", f"attn_q.{stored}"))
+        rules |= _by_name(_taking_turns((query, gate), HEADS, f"self_attn.q_proj.{stored}", f"attn_q.{stored}"))
     return tuple(rules.values())
 
 
@@ -93,3 +94,18 @@ def _state_tensors() -> Iterator[TensorRule]:
     yield layer_rule("step_bias", "linear_attn.dt_bias", "ssm_dt.bias", HEADS)
     yield layer_rule("gate_norm", "linear_attn.norm.weight", "ssm_norm.weight", HEAD)
     yield layer_rule("attention_output", "linear_attn.out_proj.weight", "ssm_out.weight", HIDDEN, ATTENDED)
+
+
+def _taking_turns(rules: Sequence[TensorRule], groups: str, safetensors: str, gguf: str = "") -> tuple[TensorRule, ...]:
+    """The same rules of a layer, their rows in turns in one tensor of folders, and in one of GGUF if that has a name.
+
+    In each turn come those of one of so many groups as the side `groups` has.
+    """
+    one, sides = layer_rule("", safetensors, gguf), tuple(rule.sides[0] for rule in rules)
+    placed = []
+    for number, rule in enumerate(rules):
+        folders, files = (
+            replace(place, groups=groups, turns=sides, after=sides[:number]) for place in (one.safetensors, one.gguf)
+        )
+        placed.append(replace(rule, safetensors=folders, gguf=files if gguf else rule.gguf))
+    return tuple(placed)

@@ -27,12 +27,16 @@ from layerline.models.tensor_rules import (
 FOLDER_LAYER, GGUF_LAYER = "model.layers.{n}.", "blk.{n}."
 GATE, UP, DOWN = "gate", "up", "down"
 _GGUF = {GATE: "ffn_gate", UP: "ffn_up", DOWN: "ffn_down"}
+_GATE_UP_IN_GGUF = f"{GGUF_LAYER}ffn_gate_up_exps.weight"
 _SIDES = {GATE: (FEED_FORWARD, HIDDEN), UP: (FEED_FORWARD, HIDDEN), DOWN: (HIDDEN, FEED_FORWARD)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpertNames:
-    """What a folder calls the tensors of a layer's experts; `otherwise` are further names of the router."""
+    """What a folder calls the tensors of a layer's experts; `routers_otherwise` are further names of the router.
+
+    Stacks have the recipe `stacked_as`, if they are not rows as they are multiplied.
+    """
 
     router: str = "mlp.gate.weight"
     routers_otherwise: tuple[str, ...] = ()
@@ -42,6 +46,7 @@ class ExpertNames:
     up: str = "up_proj"
     down: str = "down_proj"
     stacks: tuple[tuple[str, str], ...] = (("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),)
+    stacked_as: str = ""
     shared: str = "mlp.shared_expert"
 
     def matrix(self, expert: int, part: str) -> str:
@@ -87,8 +92,11 @@ def router_tensors(
 def _expert(expert: int, names: ExpertNames) -> Iterator[TensorRule]:
     for part, sides in _SIDES.items():
         after = (FEED_FORWARD,) if part == UP else ()
-        stacks = (Place(name=FOLDER_LAYER + stack[part == DOWN], after=after, expert=expert) for stack in names.stacks)
-        in_gguf = (Place(name=f"{GGUF_LAYER}ffn_gate_up_exps.weight", after=after, expert=expert),) * (part != DOWN)
+        stacks = (
+            Place(name=FOLDER_LAYER + stack[part == DOWN], after=after, expert=expert, recipe=names.stacked_as)
+            for stack in names.stacks
+        )
+        in_gguf = () if part == DOWN else (Place(name=_GATE_UP_IN_GGUF, after=after, expert=expert),)
         yield TensorRule(
             name=f"layers.{{n}}.experts.{expert}.{part}",
             sides=sides,

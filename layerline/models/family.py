@@ -26,5 +26,6 @@ class Family:
     from_gguf: Callable[[GgufModel], ModelSpec] | None = None
     layer_tensors: Callable[[LayerSpec], Sequence[TensorRule]] = decoder_tensors
     end_tensors: Sequence[TensorRule] = ENDS
+    unread_tensors: Callable[[LayerSpec], Sequence[TensorRule]] | None = None  # that files have nevertheless
     has_further_layers: bool = False  # checkpoints may have some behind the last, which guess further tokens
     text_parts: Sequence[str] = ()  # what config.json calls the text part of multimodal models of the family

@@ -16,7 +16,7 @@ Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
 """What a gate is passed through; "clamped_swiglu" is gpt-oss's: gate * sigmoid(alpha * gate) * (up + 1),
 the gate at most the limit, up within it on either side."""
 CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT = 1.702, 7.0
-Scoring = Literal["softmax", "softmax_of_chosen", "sigmoid"]
+Scoring = Literal["softmax", "softmax_of_chosen", "sigmoid", "sigmoid_of_chosen"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,10 +26,13 @@ class ExpertsSpec:
     A tie is the expert's with the lower number. The weights of the chosen are their scores, made 1 in all if
     `normalised`, then multiplied by `scale`. Experts may be in groups, neighbours in a group: those that are chosen are
     then of the best groups, a group being as good as its best or its two best. A shared expert is beside them, for
-    every row.
+    every row. What an expert gives is multiplied by its weight or, if `weighs_input`, what it gets; the weight of the
+    shared one is always that of what it gives. If `apart`, the shared one and the others are branches, each with a norm
+    of the residual before it and one of its sum, and the router reads the residual through a norm whose weight is
+    divided by the root of the hidden size.
 
     Source: Fedus et al., Switch Transformers (2021); groups as in DeepSeek-V2 and V3, a bias of the choice as in the
-    latter (2024).
+    latter (2024); weighed inputs as in the Llama 4 model code (2025).
     """
 
     count: int
@@ -37,6 +40,7 @@ class ExpertsSpec:
     scoring: Scoring
     normalised: bool = False
     scale: float = 1.0
+    weighs_input: bool = False
     router_bias: bool = False  # of the logits
     choice_bias: bool = False  # of scores, for the choice alone
     groups: int = 1
@@ -44,6 +48,8 @@ class ExpertsSpec:
     group_best: int = 2  # how many of its best make a group as good as it is
     shared_intermediate: int = 0  # the width of the shared expert; 0: there is none
     shared_gate: bool = False  # what the shared expert gives is multiplied by the sigmoid of a logit of its own
+    apart: bool = False
+    expert_scales: bool = False  # in the end each weight is multiplied by a number of its expert
 
     def __post_init__(self) -> None:
         require(0 < self.chosen <= self.count <= MOST_EXPERTS, "the number of experts is out of range")
@@ -55,6 +61,8 @@ class ExpertsSpec:
         require(self.chosen <= own * self.chosen_groups, "groups have fewer experts than are chosen")
         require(0 <= self.shared_intermediate < MOST_SIDE, "shared_intermediate is out of range")
         require(self.shared_intermediate > 0 or not self.shared_gate, "a gate of no shared expert")
+        require(self.shared_intermediate > 0 or not self.apart, "experts apart from no shared one")
+        require(not (self.apart and self.shared_gate), "a gate of a shared expert that is apart")
         require(not (self.shared_gate and self.router_bias), "a bias of the router beside the gate of a shared expert")
         require(0 < self.scale < math.inf, "the scale of experts is out of range")
         require(self.scoring in get_args(Scoring), "a scoring of experts that is not known")

@@ -22,8 +22,6 @@ def hybrid_layers_of_gguf(gguf: GgufModel, feed_forwards: list[FeedForwardSpec],
     `tiled`: the converter puts value heads in another order, so that each tile of them reads all key heads.
     """
     refuse_window(gguf)
-    if "blk.0.ssm_in.weight" in gguf.tensors:
-        raise gguf.unsupported("delta nets as the first converters wrote them (ssm_in)")
     attention = attention_from_gguf(gguf, qkv_bias=False, may_be_partial=True)
     attention = replace(attention, qk_norm="heads", output_gate=True)
     delta_net = _delta_net(gguf, tiled=tiled)

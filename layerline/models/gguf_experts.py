@@ -14,7 +14,12 @@ from layerline.models.spec import LayerSpec
 _GROUPS = ("expert_group_count", "expert_group_used_count")
 
 
-_GATING: dict[Scoring, int] = {"softmax": 1, "sigmoid": 2, "softmax_of_chosen": 3}  # llama.cpp's numbers
+_GATING: dict[Scoring, int] = {
+    "softmax": 1,
+    "sigmoid": 2,
+    "sigmoid_of_chosen": 2,
+    "softmax_of_chosen": 3,
+}  # llama.cpp's numbers
 
 
 def experts_from_gguf(

@@ -52,10 +52,10 @@ class GgufModel:
 KV_HEADS = "attention.head_count_kv"
 
 
-def check_gguf(gguf: GgufModel, *, experts: bool = False, recurrent: bool = False) -> None:
-    """Refuses what no family here has, and what this one has not: `experts`, `recurrent` layers."""
-    for key in ("attention.head_count", KV_HEADS, "feed_forward_length"):
-        if isinstance(gguf.metadata.raw(gguf.key(key)), list) and not (recurrent and key == KV_HEADS):
+def check_gguf(gguf: GgufModel, *, experts: bool = False, by_layer: bool = False) -> None:
+    """Refuses what no family here has, and what this one has not: `experts`, sizes that each layer has `by_layer`."""
+    for key in ("attention.head_count", *(() if by_layer else (KV_HEADS, "feed_forward_length"))):
+        if isinstance(gguf.metadata.raw(gguf.key(key)), list):
             raise gguf.unsupported(f"{key} that differs from layer to layer")
     if not experts and gguf.integer("expert_count", 0) > 0:
         raise gguf.unsupported("a mixture of experts")
@@ -91,6 +91,17 @@ def attention_from_gguf(
         qkv_bias=qkv_bias,
         window_tokens=window_tokens,
     )
+
+
+def integers_by_layer(gguf: GgufModel, name: str, layers: int) -> list[int]:
+    """The whole numbers that the architecture's key `name` has for each layer, or one for all."""
+    key = gguf.key(name)
+    if not isinstance(gguf.metadata.raw(key), list):
+        return [gguf.integer(name)] * layers
+    numbers = gguf.metadata.list_of(int, key)
+    if len(numbers) != layers:
+        raise gguf.metadata.wrong(key, "a whole number for each layer")
+    return numbers
 
 
 def layer_count_of_gguf(gguf: GgufModel) -> int:

@@ -9,7 +9,12 @@ from layerline.plan import DTYPE_BYTES
 
 
 def position_bytes(attention: AttentionSpec, kv_dtype: str) -> int:
-    """Bytes of the keys and values of a position; in int8 every group of numbers has a scale of two bytes beside it."""
+    """Bytes of the keys and values that are made of a position.
+
+    In int8 every group of numbers has a scale of two bytes beside it.
+    """
+    if attention.source is not None:
+        return 0
     numbers = attention.key_numbers + attention.value_numbers
     if kv_dtype != "int8":
         return numbers * DTYPE_BYTES[kv_dtype]

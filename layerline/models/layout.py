@@ -17,7 +17,7 @@ from layerline.models.family import Family
 from layerline.models.quantised.transposed import TRANSPOSED, seen_transposed
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import REMEDY, tensor_corrupt
-from layerline.models.tensor_rules import EXPERTS, Place, TensorRule, side_lengths
+from layerline.models.tensor_rules import EXPERTS, OF_TOKEN_INPUTS, Place, TensorRule, side_lengths
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 EMBEDDING, OUTPUT, PREFIX = "model.embed_tokens.weight", "lm_head.weight", "model."
@@ -77,7 +77,8 @@ def lay_out(
     for tensor in wanted:
         rows[tensor.stored_name] = max(rows.get(tensor.stored_name, 0), tensor.end_row)
     entries = tuple(_entry(tensor, rows[tensor.stored_name], container, tensors) for tensor in wanted)
-    unused = (tensor.name for name, tensor in tensors.items() if name not in rows)
+    known = {*rows, *_unread(family, spec, container)}
+    unused = (tensor.name for name, tensor in tensors.items() if name not in known)
     _refuse_unused(family, spec, (name for name in unused if name not in without_effect))
     return entries
 
@@ -94,8 +95,19 @@ def _rules(family: Family, spec: ModelSpec) -> Iterator[tuple[TensorRule, int]]:
     for rule in family.end_tensors:
         if rule.name != "output" or not spec.tied_output:
             yield rule, 0
+    if spec.token_input:
+        yield from ((rule, 0) for rule in OF_TOKEN_INPUTS)
     for layer in range(spec.layers):
         yield from ((rule, layer) for rule in family.layer_tensors(spec.layer(layer)))
+
+
+def _unread(family: Family, spec: ModelSpec, container: str) -> Iterator[str]:
+    """What files may have for layers that do not read it."""
+    if family.unread_tensors is None:
+        return
+    for layer in range(spec.layers):
+        for rule in family.unread_tensors(spec.layer(layer)):
+            yield (rule.gguf if container == "gguf" else rule.safetensors).name.format(n=layer)
 
 
 def _place(rule: TensorRule, layer: int, container: str, tensors: Mapping[str, StoredTensor]) -> Place:

@@ -1,8 +1,9 @@
 """What rotary settings are computed with, whichever container they are in.
 
 llama.cpp's converter writes, for each frequency of Llama 3's scaling, what it is divided by (rope_freqs.weight) and not
-its settings. All models that use this scaling share its settings but the factor, which is the largest divisor; so the
-settings can be told, and proved by computing the divisors from them again.
+its settings. All models that use this scaling share its settings but the factor, which is the largest divisor, and
+Llama 4 has no pairs between fast and slow ones; so the settings can be told, and proved by computing the divisors from
+them again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 from layerline.errors import ModelUnsupportedError
 from layerline.models.rope_spec import RopeSpec
@@ -32,12 +34,13 @@ def yarn_amplitude(factor: float, scale: float = 1.0, divided_by_scale: float = 
 
 
 def llama3_from_factors(theta: float, head_dim: int, factors: Sequence[float]) -> RopeSpec:
-    """The settings that give `factors` [head_dim / 2]; ModelUnsupportedError if none of Llama 3's do."""
-    spec = RopeSpec(theta=theta, scaling="llama3", factor=max(factors))
-    wanted = llama3_factors(spec, head_dim)
-    if len(factors) != len(wanted) or not all(map(_same, factors, wanted)):
-        raise ModelUnsupportedError("The tensor rope_freqs.weight is not that of Llama 3, the only one known.")
-    return spec
+    """The settings that give `factors` [head_dim / 2]; ModelUnsupportedError if none of Llama's do."""
+    of_llama3 = RopeSpec(theta=theta, scaling="llama3", factor=max(factors))
+    for spec in (of_llama3, replace(of_llama3, high_frequency_factor=of_llama3.low_frequency_factor)):
+        wanted = llama3_factors(spec, head_dim)
+        if len(factors) == len(wanted) and all(map(_same, factors, wanted)):
+            return spec
+    raise ModelUnsupportedError("The tensor rope_freqs.weight is not that of Llama 3 or 4, the only ones known.")
 
 
 def llama3_factors(spec: RopeSpec, head_dim: int) -> list[float]:
@@ -46,7 +49,7 @@ def llama3_factors(spec: RopeSpec, head_dim: int) -> list[float]:
     for index in range(head_dim // 2):
         wavelength = 2 * math.pi * spec.theta ** (2 * index / head_dim)
         turns = spec.original_context_tokens / wavelength
-        if turns > spec.high_frequency_factor:
+        if turns >= spec.high_frequency_factor:
             factors.append(1.0)
         elif turns < spec.low_frequency_factor:
             factors.append(spec.factor)

@@ -46,7 +46,7 @@ class RopeSpec:
         require(
             all(SMALLEST_ROTARY <= factor <= LARGEST_ROTARY for factor in all_factors), "a rotary factor out of range"
         )
-        require(self.low_frequency_factor < self.high_frequency_factor, "rotary frequency factors in the wrong order")
+        require(self.low_frequency_factor <= self.high_frequency_factor, "rotary frequency factors in the wrong order")
         require(self.slow_turns < self.fast_turns, "rotary turns in the wrong order")
         require(0 < self.original_context_tokens < MOST_SIDE, "original_context_tokens out of range")
         require(0 <= self.rotated < MOST_SIDE and self.rotated % 2 == 0, "rotated is odd or out of range")

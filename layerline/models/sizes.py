@@ -1,8 +1,7 @@
 """How many bytes and numbers the parts of a model are, once held: what planning and loading agree on.
 
-Weights are counted from the tensor table, layer by layer; keys and values, and what computing takes beside, from the
-description of the layers. A rank has of each tensor the rows and columns of its part, counted from the same
-table.
+Weights are counted from the tensor table, layer by layer; keys, values, states and what computing takes beside from the
+description of the layers. A rank has of each tensor the rows and columns of its part, counted from the same table.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from typing import Protocol
 
 from layerline.models.held import VECTOR_BYTES, WeightForm, divided_by
 from layerline.models.known_families import family_of_config
-from layerline.models.kv_sizes import position_bytes
 from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, model_parts
+from layerline.models.row_layout import read_outside, widest_row
+from layerline.models.slot_sizes import sequence_bytes
 from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import (
     ATTENDED,
@@ -30,6 +30,8 @@ from layerline.models.tensor_rules import (
     side_lengths,
 )
 from layerline.models.tensor_table import TensorEntry
+from layerline.models.token_input_sizes import TOKEN_TENSORS, token_input_sizes, token_norm_bytes
+from layerline.models.weight_size import WeightSize
 from layerline.plan import DTYPE_BYTES, StageSpec
 
 LOGITS_ROWS = 64  # rows whose logits are computed at once: the output matrix is large, so the fewer times the better
@@ -60,6 +62,7 @@ class _Table:
 
     layers: tuple[_Tensors, ...]
     ends: tuple[tuple[str, _Tensors], ...]
+    of_token_inputs: tuple[TensorEntry, ...]
 
     @classmethod
     def of(cls, card: Described) -> _Table:
@@ -79,6 +82,7 @@ class _Table:
                 tuple(tensor(rule, layer) for rule in rules[kind]) for layer, kind in enumerate(spec.layer_kinds)
             ),
             ends=tuple((rule.name, (tensor(rule),)) for rule in ENDS),
+            of_token_inputs=tuple(entries[name] for name in sorted(TOKEN_TENSORS)) if spec.token_input else (),
         )
 
 
@@ -95,27 +99,11 @@ class Described(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WeightSize:
-    """Some weights: how many numbers a token is multiplied with, the bytes of these, and those of all that is held.
-
-    They are not the same where a token reads some experts of many. `converted` are the stored forms of matrices among
-    them that should be held as stored, but cannot be, each with what they are held in; `of_latents` those of matrices
-    that make keys and values of latents.
-    """
-
-    numbers: int
-    read_bytes: int
-    held_bytes: int
-    converted: frozenset[tuple[str, str]] = frozenset()
-    of_latents: frozenset[tuple[str, str]] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSizes:
     """What each layer and the ends of a model, or of one rank's part of it, take in `form` and `kv_dtype`.
 
-    `kv_bytes` is what a position takes in the pages of each layer. `output` is the matrix that makes logits, whether
-    or not it is the embedding as well.
+    `kv_bytes` is what a position takes in the pages of each layer, or in the slots that go with them, and `slot_bytes`
+    what the least slots take. `output` is the matrix that makes logits, whether or not it is the embedding as well.
     """
 
     model: ModelSpec
@@ -124,6 +112,7 @@ class ModelSizes:
     kv_dtype: str
     layers: tuple[WeightSize, ...]
     kv_bytes: tuple[int, ...]
+    slot_bytes: tuple[int, ...]
     embedding: WeightSize
     output: WeightSize
     final_norm: WeightSize
@@ -179,12 +168,13 @@ class ModelSizes:
         return own + self.ends_bytes(first=layers.start == 0, last=layers.stop == len(self.layers))
 
     def ends_bytes(self, *, first: bool, last: bool) -> int:
-        """Bytes of the weights beside those of layers, in a stage that has the first or last layer of the model."""
+        """Bytes of the weights beside those of layers, in a stage that may have the model's first or last layer."""
         shared = first and last and self.model.tied_output
         return (
             first * self.embedding.held_bytes
             + last * self.final_norm.held_bytes
             + (last and not shared) * self.output.held_bytes
+            + token_norm_bytes(self.model, self.form)
         )
 
     def converted(self, layers: range) -> frozenset[tuple[str, str]]:
@@ -193,19 +183,25 @@ class ModelSizes:
         return frozenset().union(*(size.converted for size in (*self.layers[layers.start : layers.stop], *ends)))
 
     def kv_bytes_per_token(self, layers: range) -> int:
-        """Bytes that one position takes in the KV pages of `layers`."""
-        return sum(self.kv_bytes[layers.start : layers.stop])
+        """Bytes that one position takes in a stage of `layers`.
+
+        In KV pages, with those of earlier layers that it reads, and in the slots that go with them.
+        """
+        outside = sum(self.kv_bytes[source] for source in read_outside(self.model, layers))
+        return sum(self.kv_bytes[layers.start : layers.stop]) + outside
 
     def workspace_bytes(self, max_rows: int, *, has_output: bool) -> int:
         """Bytes that a stage needs beside weights and KV while it computes a step of `max_rows` rows.
 
-        An upper bound of what is alive at once: the residual, the widest products and their float32 copies, what is
+        An upper bound of what is alive at once: the residual, what rows carry beside it and what layers get of tokens,
+        the widest products and their float32 copies, what is
         unpacked of a matrix, the attention scores of one block of queries, and the logits of LOGITS_ROWS rows, of one
         of them in float32. Where the vocabulary is split, these may have to be brought together, in parts and whole.
         """
         widest, form = max(map(_widest_numbers, self.part.kinds)), self.form
         number_bytes = max(4, DTYPE_BYTES[form.dtype])
-        rows = rows_of_all = max_rows * (3 * self.part.hidden + 2 * widest) * number_bytes
+        beside = 2 * (widest_row(self.model) - self.model.hidden) + 3 * self.model.layers * self.model.token_input
+        rows = rows_of_all = max_rows * (3 * self.part.hidden + 2 * widest + beside) * number_bytes
         prepared = max_rows * max(self.part.hidden, widest)
         for kind in self.part.kinds:
             pairs, widths = max_rows * kind.feed_forward.experts_of_a_row, kind.feed_forward.widths
@@ -236,14 +232,19 @@ def _counted(
         for kind, tensors in set(cuts)
     }
     ends = {name: _size(tensors, part, part.kinds[0], form, {}) for name, tensors in table.ends}
-    kv_bytes = [0 if kind.recurrent else position_bytes(kind.attention, kv_dtype) for kind in part.kinds]
+    layers = [sizes[cut] for cut in cuts]
+    if model.token_input:
+        inputs = token_input_sizes(model, part, {entry.name: entry for entry in table.of_token_inputs}, form)
+        layers = [layer.beside(own) for layer, own in zip(layers, inputs, strict=True)]
+    held = [sequence_bytes(kind, model, kv_dtype) for kind in part.kinds]
     return ModelSizes(
         model=model,
         part=part,
         form=form,
         kv_dtype=kv_dtype,
-        layers=tuple(sizes[cut] for cut in cuts),
-        kv_bytes=tuple(kv_bytes[kind] for kind in part.layer_kinds),
+        layers=tuple(layers),
+        kv_bytes=tuple(held[kind][1] for kind in part.layer_kinds),
+        slot_bytes=tuple(held[kind][0] for kind in part.layer_kinds),
         embedding=ends["embedding"],
         output=ends["embedding" if model.tied_output else "output"],
         final_norm=ends["final_norm"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from layerline.models.kv_sizes import position_bytes
 from layerline.models.recurrent import STATE_NUMBER_BYTES, RecurrentSpec
-from layerline.models.spec import ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 
 LEAST_SLOTS = 4  # two sequences, and a checkpoint of each
 LEAST_SLOT_TOKENS = 64  # positions of pages that there is at most one slot for
@@ -21,9 +21,13 @@ def slot_bytes(recurrent: RecurrentSpec) -> int:
 
 def slot_tokens(model: ModelSpec, kv_dtype: str) -> int:
     """Positions of the pages that a slot goes with: so many that both take as much memory in all layers, or more."""
-    kinds = [model.kinds[kind] for kind in model.layer_kinds]
-    of_slot = sum(slot_bytes(kind.recurrent) for kind in kinds if kind.recurrent is not None)
-    of_position = sum(position_bytes(kind.attention, kv_dtype) for kind in kinds if kind.recurrent is None)
+    of_slot = of_position = 0
+    for place, kind in enumerate(model.kinds):
+        layers = model.layer_kinds.count(place)
+        if kind.recurrent is None:
+            of_position += layers * position_bytes(kind.attention, kv_dtype)
+        else:
+            of_slot += layers * slot_bytes(kind.recurrent)
     return max(LEAST_SLOT_TOKENS, -(-of_slot // of_position))
 
 
@@ -33,3 +37,15 @@ def slots_of(model: ModelSpec, kv_dtype: str, tokens: int) -> int:
     `model` is the whole one, so that every rank of every stage has as many.
     """
     return LEAST_SLOTS + tokens // slot_tokens(model, kv_dtype) if model.is_recurrent else 0
+
+
+def sequence_bytes(layer: LayerSpec, model: ModelSpec, kv_dtype: str) -> tuple[int, int]:
+    """Bytes of what a layer of `model`, or a rank's part of it, holds of sequences.
+
+    First those of the slots that there are with any pages, then those for each position that the pages hold: its keys
+    and values, or its share of the slots that go with the pages, rounded up.
+    """
+    if layer.recurrent is None:
+        return 0, position_bytes(layer.attention, kv_dtype)
+    own = slot_bytes(layer.recurrent)
+    return LEAST_SLOTS * own, -(-own // slot_tokens(model, kv_dtype))

@@ -15,28 +15,14 @@ from typing import Literal, get_args
 from layerline.checks import require
 from layerline.models.feed_forward_spec import MOST_EXPERTS_IN_ALL, MOST_SIDE, FeedForwardSpec
 from layerline.models.latent import PANEL_ROWS, LatentSpec
+from layerline.models.query_growth import QueryGrowth
 from layerline.models.recurrent import RecurrentSpec
 from layerline.models.rope_spec import RopeSpec
 from layerline.plan import MAX_LAYERS
 
 Norms = Literal["before", "after", "around"]
 NormKind = Literal["rms", "layer"]  # by the root of the mean square; by the deviation from the mean
-QkNorm = Literal["none", "heads", "rows"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QueryGrowth:
-    """Queries of far positions are multiplied by 1 + factor * ln(1 + ⌊position / length⌋), so that scores stay sharp.
-
-    Source: Nakanishi, Scalable-Softmax (2025).
-    """
-
-    factor: float
-    length: int  # positions
-
-    def __post_init__(self) -> None:
-        require(0 < self.factor < math.inf, "the growth of queries is out of range")
-        require(0 < self.length < MOST_SIDE, "the length after which queries grow is out of range")
+QkNorm = Literal["none", "heads", "rows", "turned_heads"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,13 +36,17 @@ class AttentionSpec:
     rope: RopeSpec | None  # None: queries and keys are not rotated
     qkv_bias: bool = False
     output_bias: bool = False
-    qk_norm: QkNorm = "none"  # before they are rotated: those of each head, or of all heads as one
+    qk_norm: QkNorm = "none"  # of each head, or of all as one; "turned_heads": of each, rotated before, by no weight
     window_tokens: int = 0  # a row sees so many positions, its own the last of them; 0: all
+    chunk_tokens: int = 0  # in the place of a window: a row sees those from the last multiple of it on; 0: all
     scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
     query_growth: QueryGrowth | None = None
     output_gate: bool = False  # what a head gives is multiplied by the sigmoid of as many numbers of the row
     sinks: bool = False  # each head has a learned score that takes its share and has no value
     soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are
+    value_norm: bool = False  # the values of each head are normed, without a weight
+    keys_as_values: bool = False  # values are keys as their matrix makes them, before these are normed and rotated
+    source: int | None = None  # an earlier layer: its keys and values are read, and none are made
     latent: LatentSpec | None = None  # then there is one key, whose value is what it has behind the turned numbers
 
     def __post_init__(self) -> None:
@@ -65,15 +55,24 @@ class AttentionSpec:
         require(self.heads % self.kv_heads == 0, "heads is not a multiple of kv_heads")
         require(self.rope is None or self.rope.fits(self.head_dim), "a rotation that does not go with head_dim")
         require(self.window_tokens >= 0, "window_tokens out of range")
+        require(self.chunk_tokens >= 0, "chunk_tokens out of range")
+        require(not (self.window_tokens and self.chunk_tokens), "a window beside chunks")
         require(self.scale is None or 0 < self.scale < math.inf, "the scale of scores is out of range")
         require(0 <= self.soft_cap < math.inf, "the soft cap of scores is out of range")
         require(self.qk_norm in get_args(QkNorm), "a norm of queries and keys that is not known")
+        require(self.qk_norm != "turned_heads" or self.rope is not None, "a norm of rotated heads that are not rotated")
         turned = self.rope.turned_numbers(self.head_dim) if self.rope else 0
         is_plain = self.qk_norm == "none" and not (
             self.qkv_bias or self.output_bias or self.query_growth or self.output_gate
         )
         fits = self.kv_heads == 1 and is_plain and turned == self.turned_dim and self.value_dim % PANEL_ROWS == 0
         require(self.latent is None or fits, "latent attention of sizes that do not go together")
+        makes, is_even = self.value_norm or self.keys_as_values, self.value_dim == self.head_dim
+        is_other = self.qkv_bias or self.latent is not None
+        require(not makes or (is_even and not is_other), "values that are not made like keys")
+        require(self.source is None or not (makes or is_other or self.qk_norm == "rows"), "a reader of keys makes some")
+        makes_all = self.source is None and not self.keys_as_values
+        require(not self.output_gate or makes_all, "a gate of the output beside values that have no matrix")
 
     @property
     def turned_dim(self) -> int:
@@ -110,6 +109,11 @@ class AttentionSpec:
         """Numbers in the values of one row beside its keys; none if those are all that is kept."""
         return 0 if self.latent else self.kv_heads * self.value_dim
 
+    def feeds(self, reader: AttentionSpec) -> bool:
+        """Whether that one can read the keys and values of this one."""
+        sizes = [(own.heads, own.kv_heads, own.head_dim, own.value_dim, own.window_tokens) for own in (self, reader)]
+        return self.source is None and sizes[0] == sizes[1]
+
     @property
     def output_numbers(self) -> int:
         """Numbers that attention gives for one row, before the output matrix."""
@@ -128,9 +132,13 @@ class LayerSpec:
     norms: Norms = "before"
     parallel: bool = False
     branch_scale: float = 1.0  # what attention and feed-forward add to the residual is multiplied by it
+    output_scale: bool = False  # the residual is multiplied by a number of the layer's own in the end
+    token_input: int = 0  # so many numbers of the token by itself are let through a gate and added behind; 0: none
 
     def __post_init__(self) -> None:
         require(self.norms in get_args(Norms), "an order of norms that is not known")
+        experts = self.feed_forward.experts
+        require(experts is None or not experts.apart or self.norms == "around", "experts apart have norms around")
         require(not self.parallel or self.norms == "before", "parallel attention and feed-forward have one norm before")
         require(0 < self.branch_scale < math.inf, "branch_scale is out of range")
 
@@ -169,7 +177,9 @@ class ModelSpec:
         require(all(0 < size < MOST_SIDE for size in (self.hidden, self.vocabulary)), "a size is out of range")
         require(0 < self.context_tokens < MOST_SIDE, "context_tokens out of range")
         require(bool(self._attentions), "a model in which no layer has attention")
-        require(max(self._windows) < self.context_tokens, "window_tokens out of range")
+        for bound in ("window_tokens", "chunk_tokens"):
+            longest = max(getattr(attention, bound) for attention in self._attentions)
+            require(longest < self.context_tokens, f"{bound} out of range")
         experts = sum(self.kinds[kind].feed_forward.expert_count for kind in self.layer_kinds)
         require(experts <= MOST_EXPERTS_IN_ALL, "too many experts in all layers")
         require(self.norm in get_args(NormKind), "a kind of norm that is not known")
@@ -178,6 +188,9 @@ class ModelSpec:
         require(0 <= self.logit_cap < math.inf, "the cap of logits is out of range")
         lengths = {rope.original_context_tokens for rope in self._ropes if rope.long_divisors}
         require(len(lengths) <= 1, "rotations with several original contexts")
+        require(len({kind.token_input for kind in self.kinds}) == 1, "layers with inputs of unlike size")
+        require(0 <= self.token_input * self.layers < MOST_SIDE, "token_input is out of range")
+        require(not self.shares_pages or all(map(self._is_fed, range(self.layers))), "a layer that reads unlike keys")
 
     @classmethod
     def of(
@@ -244,6 +257,26 @@ class ModelSpec:
     def reach_tokens(self) -> int:
         """The widest window if all attention has one, so that what lies before it is never read; 0 otherwise."""
         return max(self._windows) if all(self._windows) else 0
+
+    @property
+    def token_input(self) -> int:
+        """How many numbers each layer gets of the token by itself."""
+        return self.kinds[0].token_input
+
+    @property
+    def shares_pages(self) -> bool:
+        """Whether some layers read the keys and values of others."""
+        return any(attention.source is not None for attention in self._attentions)
+
+    def source_of(self, layer: int) -> int | None:
+        """The layer whose keys and values that one reads; None: its own, or none."""
+        return None if self.layer(layer).recurrent else self.layer(layer).attention.source
+
+    def _is_fed(self, layer: int) -> bool:
+        """Whether a layer that reads the keys of another has an earlier one with such keys."""
+        source = self.source_of(layer)
+        made = self.layer(source).mixer if source is not None and 0 <= source < layer else None
+        return source is None or (isinstance(made, AttentionSpec) and made.feeds(self.layer(layer).attention))
 
     @property
     def is_recurrent(self) -> bool:

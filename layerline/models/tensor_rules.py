@@ -24,6 +24,7 @@ READ_LATENTS, PLAIN = "read_latents", "plain"
 TAPS, CONVOLVED = "taps", "convolved"  # of a recurrent layer's convolution, and its channels
 MADE = "made"  # all that a recurrent layer's first matrix makes
 KEY_HEADS = "key_heads"  # of a delta net, how many there are
+TOKEN_INPUT, TOKEN_INPUTS = "token_input", "token_inputs"  # what a layer gets of the token by itself; what all get
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +72,8 @@ def side_lengths(spec: ModelSpec, layer: LayerSpec) -> dict[str, int]:
         EXPERTS: experts.count if experts else 0,
         SHARED: experts.shared_intermediate if experts else 0,
         ONE: 1,
+        TOKEN_INPUT: layer.token_input,
+        TOKEN_INPUTS: spec.layers * layer.token_input,
         **(_attention_sides(layer.attention) if layer.recurrent is None else _recurrent_sides(layer.recurrent)),
     }
 
@@ -202,22 +205,6 @@ def stacked(
     return tuple(placed(rule) for rule in rules)
 
 
-def taking_turns(rules: Sequence[TensorRule], groups: str, safetensors: str, gguf: str = "") -> tuple[TensorRule, ...]:
-    """The same rules of a layer, their rows in turns in one tensor of folders, and in one of GGUF if that has a name.
-
-    In each turn come those of one of so many groups as the side `groups` has.
-    """
-    one, sides = layer_rule("", safetensors, gguf), tuple(rule.sides[0] for rule in rules)
-    placed = []
-    for number, rule in enumerate(rules):
-        folders, files = (
-            dataclasses.replace(place, groups=groups, turns=sides, after=sides[:number])
-            for place in (one.safetensors, one.gguf)
-        )
-        placed.append(dataclasses.replace(rule, safetensors=folders, gguf=files if gguf else rule.gguf))
-    return tuple(placed)
-
-
 ENDS = (
     whole_rule("embedding", "model.embed_tokens.weight", "token_embd.weight", VOCABULARY, HIDDEN),
     whole_rule("final_norm", "model.norm.weight", "output_norm.weight", HIDDEN),
@@ -232,6 +219,21 @@ def _may_be_stacked(rule: TensorRule, stack: str) -> TensorRule:
     place = Place(name=f"blk.{{n}}.{stack}", after=_AFTER_OTHERS[rule.sides[0]])
     return dataclasses.replace(rule, otherwise=(place,))
 
+
+TOKEN_TABLE, TOKEN_PROJECTION, TOKEN_NORM = (
+    whole_rule(
+        "token_table", "model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight", VOCABULARY, TOKEN_INPUTS
+    ),
+    whole_rule(
+        "token_projection",
+        "model.per_layer_model_projection.weight",
+        "per_layer_model_proj.weight",
+        TOKEN_INPUTS,
+        HIDDEN,
+    ),
+    whole_rule("token_norm", "model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight", TOKEN_INPUT),
+)
+OF_TOKEN_INPUTS = (TOKEN_TABLE, TOKEN_PROJECTION, TOKEN_NORM)
 
 _QKV = (
     layer_rule("q", "self_attn.q_proj.weight", "attn_q.weight", QUERIES, HIDDEN),
@@ -269,6 +271,12 @@ _QKV_BIASES = tuple(
         layer_rule("v_bias", "self_attn.v_proj.bias", "attn_v.bias", VALUES),
     )
 )
+_OF_TOKEN_INPUT = (
+    layer_rule("token_gate", "per_layer_input_gate.weight", "inp_gate.weight", TOKEN_INPUT, HIDDEN),
+    layer_rule("token_output", "per_layer_projection.weight", "proj.weight", HIDDEN, TOKEN_INPUT),
+    layer_rule("token_after_norm", "post_per_layer_input_norm.weight", "post_norm.weight", HIDDEN),
+)
+_OUTPUT_SCALE = (layer_rule("output_scale", "layer_scalar", "layer_output_scale.weight", ONE),)
 _SINKS = (layer_rule("sinks", "self_attn.sinks", "attn_sinks.weight", HEADS),)
 _OUTPUT_BIAS = (layer_rule("attention_output_bias", "self_attn.o_proj.bias", "attn_output.bias", HIDDEN),)
 _FFN_BIASES = (
@@ -279,6 +287,7 @@ _FFN_BIASES = (
 
 _QK_NORMS = {
     "none": (),
+    "turned_heads": (),
     "heads": (
         layer_rule("q_norm", "self_attn.q_norm.weight", "attn_q_norm.weight", HEAD),
         layer_rule("k_norm", "self_attn.k_norm.weight", "attn_k_norm.weight", HEAD),
@@ -288,6 +297,9 @@ _QK_NORMS = {
         layer_rule("k_norm", "self_attn.k_norm.weight", "attn_k_norm.weight", KEYS),
     ),
 }
+
+KEPT = (*_MATRICES[1:3], _QK_NORMS["heads"][1])
+"""What makes keys and values; a layer that reads those of another has none of it."""
 
 
 def decoder_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
@@ -301,14 +313,17 @@ def decoder_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
         *(_DENSE if is_dense else ()),
         *(_FFN_BIASES if is_dense and layer.feed_forward.bias else ()),
         *(_attention_tensors(layer.attention) if layer.recurrent is None else ()),
+        *(_OUTPUT_SCALE if layer.output_scale else ()),
+        *(_OF_TOKEN_INPUT if layer.token_input else ()),
     )
 
 
 def _attention_tensors(attention: AttentionSpec) -> tuple[TensorRule, ...]:
-    return (
-        *_MATRICES,
+    rules = (
+        *(rule for rule in _MATRICES if rule.sides[0] != VALUES or not attention.keys_as_values),
         *(_QKV_BIASES if attention.qkv_bias else ()),
         *(_OUTPUT_BIAS if attention.output_bias else ()),
         *(_SINKS if attention.sinks else ()),
         *_QK_NORMS[attention.qk_norm],
     )
+    return rules if attention.source is None else tuple(rule for rule in rules if rule not in KEPT)

@@ -25,7 +25,10 @@ _PREFIXES = {
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
 }
-_OF_TEXT = ("model.layers.", "model.embed_tokens.", "model.norm.", "lm_head.")
+_OF_TEXT = (
+    *("model.layers.", "model.embed_tokens.", "model.norm.", "lm_head."),
+    *("model.embed_tokens_per_layer.", "model.per_layer_model_projection.", "model.per_layer_projection_norm."),
+)
 
 
 def is_multimodal(config: ConfigFields) -> bool:

@@ -66,6 +66,7 @@ def frame_to_message(frame: Frame) -> ring_pb2.ForwardMessage:
             spans=[_span_to_message(span) for span in frame.spans],
             tensor=_tensor_to_message(frame.tensor),
             timings=_timings_to_messages(frame.timings),
+            ids=_tensor_to_message(frame.ids) if frame.ids else None,
         )
     )
 
@@ -79,6 +80,7 @@ def frame_from_message(message: ring_pb2.Frame) -> Frame:
             spans=tuple(_span_from_message(span) for span in message.spans),
             tensor=_tensor_from_message(message.tensor),
             timings=_timings_from_messages(message.timings),
+            ids=_tensor_from_message(message.ids) if message.HasField("ids") else None,
         )
     except ValueError as error:
         raise ProtocolError(f"A frame is not valid: {error}.") from error

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 11  # of all that is said here; the library must have the same
+VERSION = 14  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -17,7 +17,7 @@ FORMATS = (
 GROUPED_FORMATS = ("F8_E4M3", "F8_E5M2", "INT4", "INT8")  # those after them, of which the number says the groups too
 SCALES = ("F16", "BF16", "F32")
 KV_STORAGES = {"float32": 0, "bfloat16": 1, "int8": 2, "float16": 3}
-DELTA_COLUMNS = 32  # of the state of a delta net's head that a thread has room for
+DELTA_COLUMNS = 32  # of the state of a delta net's head that go together
 TILE = 16  # positions whose keys and values lie together; also the rows of a panel
 
 
@@ -52,10 +52,13 @@ class OperationKind(IntEnum):
     EXPERTS = 16
     HEAD_PRODUCT = 17
     CONVOLVE = 18
-    TIMES_SIGMOID = 19
-    DELTA = 20
-    MAMBA2 = 21
-    GATED_NORM = 22
+    HEAD_COPY = 19
+    KEEP = 20
+    COPY = 21
+    TIMES_SIGMOID = 22
+    DELTA = 23
+    MAMBA2 = 24
+    GATED_NORM = 25
 
 
 class GateKind(IntEnum):
@@ -72,6 +75,7 @@ class ScoringKind(IntEnum):
     SOFTMAX = 0
     SOFTMAX_OF_CHOSEN = 1
     SIGMOID = 2
+    SIGMOID_OF_CHOSEN = 3
 
 
 class Segment(ctypes.Structure):
@@ -105,6 +109,7 @@ class Experts(ctypes.Structure):
         ("gate_up", POINTER(Matrix)),
         ("down", POINTER(Matrix)),
         ("choice_bias", c_void_p),
+        ("scales", c_void_p),
         ("count", c_int32),
         ("chosen", c_int32),
         ("groups", c_int32),
@@ -116,6 +121,7 @@ class Experts(ctypes.Structure):
         ("shared_gate", c_int32),
         ("activation", c_int32),
         ("scale", c_float),
+        ("weighs_input", c_int32),
     )
 
 
@@ -152,6 +158,8 @@ class AttentionForm(ctypes.Structure):
         ("soft_cap", c_float),
         ("heads", c_int32),
         ("window", c_int32),
+        ("chunk", c_int32),
+        ("padding", c_int32),
     )
 
 
@@ -262,7 +270,7 @@ class StepSpan(ctypes.Structure):
 
 
 class Step(ctypes.Structure):
-    """The rows of a step: `input` has their ids or numbers, `picked` says which are wanted in the end."""
+    """The rows of a step: `input` has ids or numbers, `ids` their ids if needed, `picked` those wanted in the end."""
 
     _fields_ = (
         ("rows", c_int64),
@@ -271,6 +279,7 @@ class Step(ctypes.Structure):
         ("runs", POINTER(PageRun)),
         ("states", POINTER(StateRun)),
         ("input", c_char_p),
+        ("ids", c_char_p),
         ("picked", POINTER(c_int32)),
         ("picked_count", c_int64),
     )

@@ -32,6 +32,7 @@ from node.model.recurrent.slots import StepSlots
 from node.model.recurrent_layer import RecurrentLayer
 from node.model.self_attention import SelfAttention
 from node.model.step import Step
+from node.model.token_inputs import TokenBranch, TokenInputs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,9 +63,14 @@ class Layer:
     mixer: SelfAttention | LatentAttention | RecurrentLayer
     feed_forward_branch: Branch | None
     feed_forward: FeedForward
+    output_scale: Tensor | None  # [1]
+    token_branch: TokenBranch | None
 
-    def __call__(self, x_TC: Tensor, step: Step, index: int) -> None:
-        """Passes the residual of a step's rows through, in place, as layer number `index` of the stage."""
+    def __call__(self, x_TC: Tensor, step: Step, index: int, input_TP: Tensor | None = None) -> None:
+        """Passes the residual of a step's rows through, in place, as layer number `index` of the stage.
+
+        With a `token_branch` it has an input of its own of each row's token.
+        """
         first, second = self.mixer_branch, self.feed_forward_branch
         read_TC = first.read(x_TC)
         first.add_(x_TC, self.mixer(read_TC, step, index))
@@ -72,6 +78,11 @@ class Layer:
             first.add_(x_TC, self.feed_forward(read_TC))
         else:
             second.add_(x_TC, self.feed_forward(second.read(x_TC)))
+        if self.token_branch is not None:
+            assert input_TP is not None, "this layer has an input of its own"
+            self.token_branch.add_(x_TC, input_TP)
+        if self.output_scale is not None:
+            x_TC.mul_(self.output_scale)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +101,7 @@ class Decoder:
     layers: Sequence[Layer]
     embedding: Embedding | None
     output: Output | None
+    token_inputs: TokenInputs | None
 
     def embed(self, ids_T: Tensor) -> Tensor:
         """The first residual [T, C] of token ids; only where the first layer is."""
@@ -97,14 +109,17 @@ class Decoder:
         x_TC = self.embedding(ids_T)
         return x_TC if self.spec.embedding_scale == 1.0 else x_TC * self.spec.embedding_scale
 
-    def layers_(self, x_TC: Tensor, attention: StepAttention, slots: StepSlots) -> None:
-        """Passes the residual of a step's rows through the layers, in place."""
+    def layers_(self, x_TC: Tensor, attention: StepAttention, slots: StepSlots, inputs: Sequence[Tensor] = ()) -> None:
+        """Passes the residual of a step's rows through the layers, in place.
+
+        `inputs` are what each layer has of tokens, if they have any.
+        """
         mixers = [layer.mixer for layer in self.layers]
         ropes = {mixer.rope for mixer in mixers if not isinstance(mixer, RecurrentLayer) and mixer.rope is not None}
         turns = {rope: rope.turns_at(attention.positions_T) for rope in ropes}
         step = Step(attention=attention, slots=slots, turns=turns)
         for index, layer in enumerate(self.layers):
-            layer(x_TC, step, index)
+            layer(x_TC, step, index, inputs[index] if inputs else None)
 
     def logits(self, x_TC: Tensor) -> Tensor:
         """Logits [T, V] of rows that have passed the last layer, in the dtype of the stage; only where that is."""

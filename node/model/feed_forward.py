@@ -38,10 +38,11 @@ class GatedFeedForward:
         """What it adds to the residual [T, C]."""
         both_TE = self.gate_up(x_TC)
         width = both_TE.shape[1] // 2
-        return self.down(_gated(self.activation, both_TE.narrow(1, 0, width), both_TE.narrow(1, width, width)))
+        return self.down(gated(self.activation, both_TE.narrow(1, 0, width), both_TE.narrow(1, width, width)))
 
 
-def _gated(activation: Activation, gate_TF: Tensor, up_TF: Tensor) -> Tensor:
+def gated(activation: Activation, gate_TF: Tensor, up_TF: Tensor) -> Tensor:
+    """What a gate lets through."""
     if activation == "clamped_swiglu":
         gate_TF = gate_TF.clamp(max=CLAMPED_SWIGLU_LIMIT)
         up_TF = up_TF.clamp(-CLAMPED_SWIGLU_LIMIT, CLAMPED_SWIGLU_LIMIT)

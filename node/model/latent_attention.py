@@ -62,6 +62,6 @@ class LatentAttention:
         q_TND = made_TNQ.new_empty(rows, spec.heads, spec.head_dim)
         q_TND.narrow(2, 0, turned).copy_(made_TNQ.narrow(2, 0, turned))
         q_TND.narrow(2, turned, rank).copy_(torch.bmm(plain_NTP, self.keys_NPL).transpose(0, 1))
-        read_TNL = step.attention.attend(layer, q_TND[:, None], k_T1D, latent_T1L)[:, 0]
+        read_TNL = step.attention.attend(layer, q_TND[:, None], (k_T1D, latent_T1L))[:, 0]
         values_TNE = torch.bmm(read_TNL.transpose(0, 1), self.values_NEL.transpose(1, 2)).transpose(0, 1)
         return self.output(values_TNE.flatten(1))

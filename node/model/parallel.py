@@ -16,6 +16,7 @@ import dataclasses
 
 from torch import Tensor
 
+from node.model.branched_feed_forward import BranchedFeedForward
 from node.model.decoder import Decoder, Layer
 from node.model.embedding import Embedding
 from node.model.feed_forward import FeedForward
@@ -72,9 +73,13 @@ def joined(decoder: Decoder, vocabulary: range, group: RankGroup) -> Decoder:
     embedding = decoder.embedding
     if embedding is not None:
         embedding = SplitEmbedding(embedding, vocabulary, group)
+    inputs = decoder.token_inputs
+    if inputs is not None:
+        inputs = dataclasses.replace(inputs, table=SplitEmbedding(inputs.table, vocabulary, group))
     return dataclasses.replace(
         decoder,
         embedding=embedding,
+        token_inputs=inputs,
         layers=[_joined_layer(layer, group) for layer in decoder.layers],
     )
 
@@ -84,5 +89,12 @@ def _joined_layer(layer: Layer, group: RankGroup) -> Layer:
     return dataclasses.replace(
         layer,
         mixer=dataclasses.replace(mixer, output=RowParallel(mixer.output, group)),
-        feed_forward=SummedFeedForward(layer.feed_forward, group),
+        feed_forward=_joined_feed_forward(layer.feed_forward, group),
     )
+
+
+def _joined_feed_forward(feed_forward: FeedForward, group: RankGroup) -> FeedForward:
+    """Sums are whole before they are normed, so branches with norms of their own have one each."""
+    if isinstance(feed_forward, BranchedFeedForward):
+        return dataclasses.replace(feed_forward, add_up_=group.all_reduce_)
+    return SummedFeedForward(feed_forward, group)

@@ -1,6 +1,6 @@
 """The layers of a stage computed by torch, on any device.
 
-Shapes: T rows, C hidden.
+Shapes: T rows, C hidden, N numbers of a row.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from layerline.errors import StageFailedError
 from layerline.frames import Frame, SampledToken, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
+from layerline.models.row_layout import StageRows
 from layerline.models.sizes import ModelSizes
 from layerline.models.slot_sizes import slots_of
 from layerline.plan import StageSpec
-from node.model.attention.backend import PagedAttention
+from node.model.attention.backend import LayerAttention, PagedAttention
 from node.model.attention.row_choice import row_attention_on
 from node.model.attention.run_attention import RunAttention
 from node.model.captured_steps import CapturedSteps, capture_on
+from node.model.carrying import CarryingPass
 from node.model.decoder import Decoder
 from node.model.linear.load import HeldAs
 from node.model.parallel import joined
@@ -34,6 +36,7 @@ from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_byte
 from node.model.token_sampling import TokenSampling
 from node.model.weights import Held, load_decoder
 from node.ranks.group import RankGroup
+from node.slices.carried_heads import CarriedHeads
 from node.slices.tensor_source import Progress
 from node.step.computation import in_blocks
 from node.step.sampled_token import WantedToken
@@ -51,9 +54,11 @@ class TorchComputation:
         device: torch.device,
         weights_bytes: int,
         captured: CapturedSteps | None = None,
+        carrying: CarryingPass | None = None,
     ) -> None:
         self.weights_bytes = weights_bytes
         self._captured = captured
+        self._carrying = carrying
         self._decoder = decoder
         self._attention = attention
         self._slots = slots
@@ -69,27 +74,32 @@ class TorchComputation:
     def passed(self, frame: Frame) -> TorchRows:
         """The frame's rows after the layers."""
         x_TC = tensor_from_bytes(frame.tensor, self._device)
+        if self._carrying is not None:
+            ids_T = None if frame.ids is None else tensor_from_bytes(frame.ids, self._device)
+            x_TC, row_TN = self._carrying.passed(x_TC, ids_T, frame.spans, self._slots.plan(frame.spans))
+            return TorchRows(x_TC, row_TN, self._decoder, self._sampling)
         if self._decoder.embedding is not None:
             x_TC = self._decoder.embed(x_TC)
         if self._captured is not None and self._captured.takes(frame.spans):
             x_TC = self._captured.passed(x_TC, frame.spans)
         else:
             self._decoder.layers_(x_TC, self._attention.plan(frame.spans), self._slots.plan(frame.spans))
-        return TorchRows(x_TC, self._decoder, self._sampling)
+        return TorchRows(x_TC, x_TC, self._decoder, self._sampling)
 
 
 class TorchRows:
-    """The `PassedRows` of a `TorchComputation`."""
+    """The `PassedRows` of a `TorchComputation`; the next stage gets `row_TN`, with what it carries."""
 
-    def __init__(self, x_TC: Tensor, decoder: Decoder, sampling: TokenSampling) -> None:
+    def __init__(self, x_TC: Tensor, row_TN: Tensor, decoder: Decoder, sampling: TokenSampling) -> None:
         self._x_TC = x_TC
+        self._row_TN = row_TN
         self._decoder = decoder
         self._sampling = sampling
 
     @torch.inference_mode()
     def to_bytes(self) -> TensorBytes:
         """As the next stage takes them."""
-        return bytes_from_tensor(self._x_TC)
+        return bytes_from_tensor(self._row_TN)
 
     @torch.inference_mode()
     def finite(self) -> NDArray[np.bool_]:
@@ -125,25 +135,35 @@ def load_computation(
     held_as = HeldAs(dtype=dtype, device=device, weights=spec.held_weights, kernels=block_kernels_on(device))
     held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, held_as=held_as)
     decoder = load_decoder(card, path, held, weights_bytes, progress)
+    rows, own = StageRows.of(card.spec, range(spec.first_layer, spec.last_layer + 1)), part.part_of(card.spec)
+    outside = [LayerAttention(spec=own.layer(source).attention) for source in rows.outside]
+    mixers = [layer.mixer for layer in decoder.layers]
     attention = RunAttention.allocate(
-        [None if isinstance(layer.mixer, RecurrentLayer) else layer.mixer.core for layer in decoder.layers],
+        [*(None if isinstance(mixer, RecurrentLayer) else mixer.core for mixer in mixers), *outside],
         pages=spec.pages,
         page_tokens=spec.page_tokens,
         kv_dtype=spec.held_kv_dtype,
         dtype=dtype,
         device=device,
         rows=row_attention_on(device),
+        page_numbers=rows.all_page_numbers,
     )
     recurrent = [decoder.spec.layer(n).recurrent for n in range(spec.first_layer, spec.last_layer + 1)]
     slots = Slots(recurrent, slots_of(card.spec, spec.held_kv_dtype, spec.pages * spec.page_tokens), device)
     has_experts = any(kind.feed_forward.experts for kind in card.spec.kinds)
-    varies = has_experts or any(recurrent)  # which experts are launched, or which slots are used
+    # Which experts are launched is another each time, and which slots are used; rows that carry something come from
+    # elsewhere each time.
+    varies = has_experts or any(recurrent) or rows.needs_more
     capture = None if varies else capture_on(device)
     if group.count > 1:
         decoder, capture = joined(decoder, part.vocabulary, group), None  # what ranks do together is not captured
     captured = None if capture is None else CapturedSteps(decoder, attention, capture)
     sampling = TokenSampling(part.vocabulary.start, group)
-    return TorchComputation(decoder, attention, slots, sampling, device, weights_bytes, captured)
+    carrying = None
+    if rows.needs_more:
+        heads = {source: CarriedHeads.of(card.spec, part, source) for source in {*rows.outside, *rows.made}}
+        carrying = CarryingPass(decoder, attention, rows, heads, group)
+    return TorchComputation(decoder, attention, slots, sampling, device, weights_bytes, captured, carrying)
 
 
 def _device(name: str) -> torch.device:

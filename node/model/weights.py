@@ -8,6 +8,7 @@ quantisation.
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -25,6 +26,7 @@ from layerline.models.read import TensorReader
 from layerline.models.rope_spec import RopeSpec
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from node.model.attention.backend import LayerAttention
+from node.model.branched_feed_forward import BranchedFeedForward
 from node.model.decoder import Branch, Decoder, Layer, Output
 from node.model.embedding import Embedding
 from node.model.experts import ExpertsFeedForward, Router
@@ -37,12 +39,15 @@ from node.model.recurrent.load import load_recurrence
 from node.model.recurrent_layer import RecurrentLayer
 from node.model.rope import Rope
 from node.model.self_attention import HeadsNorm, RowsNorm, SelfAttention
+from node.model.token_inputs import TokenBranch, TokenInputs
 from node.slices.attention_slices import AttentionSlices
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices
 from node.slices.recurrent_slices import RecurrentSlices
+from node.slices.rope_frequencies import value_order
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
+from node.slices.token_input_slices import TokenInputSlices
 
 LOADING_THREADS = 2
 Ends = tuple[Embedding | None, Linear | None]
@@ -89,9 +94,10 @@ class _StageLoader:
         numbers = range(self._held.first_layer, self._held.last_layer + 1)
         with ThreadPoolExecutor(LOADING_THREADS, "load") as threads:
             ends = threads.submit(self._ends)
+            inputs = threads.submit(self._token_inputs)
             layers = [threads.submit(self._layer, number) for number in numbers]
             final_norm = threads.submit(self._final_norm)
-            _wait_for([ends, *layers, final_norm])
+            _wait_for([ends, inputs, *layers, final_norm])
         embedding, matrix = ends.result()
         norm = final_norm.result()
         return Decoder(
@@ -99,6 +105,7 @@ class _StageLoader:
             layers=[layer.result() for layer in layers],
             embedding=embedding,
             output=Output(norm=norm, matrix=matrix) if norm and matrix else None,
+            token_inputs=inputs.result(),
         )
 
     @torch.inference_mode()
@@ -113,6 +120,19 @@ class _StageLoader:
         return embedding, output
 
     @torch.inference_mode()
+    def _token_inputs(self) -> TokenInputs | None:
+        if not self._model.token_input:
+            return None
+        layers = range(self._held.first_layer, self._held.last_layer + 1)
+        slices = TokenInputSlices.of(self._model, self._held.part, layers)
+        return TokenInputs(
+            size=self._model.token_input,
+            table=load_embedding(self._source, slices.table, self._held_as),
+            projection=self._linear(slices.projection),
+            norm=self._norm(slices.norm),
+        )
+
+    @torch.inference_mode()
     def _final_norm(self) -> Norm | None:
         return self._norm(EndSlices.of(self._model, self._held.part).final_norm) if self._has_last else None
 
@@ -121,12 +141,24 @@ class _StageLoader:
         slices = LayerSlices.of(self._model, self._held.part, number)
         layer = self._part.layer(number)
         first = self._branch(slices.attention_norm, slices.attention_after_norm, layer.branch_scale)
-        second = self._branch(slices.feed_forward_norm, slices.feed_forward_after_norm, layer.branch_scale)
+        made = self._feed_forward(layer.feed_forward, slices)
+        before = () if isinstance(made, BranchedFeedForward) else slices.feed_forward_norm
+        second = self._branch(before, slices.feed_forward_after_norm, layer.branch_scale)
         return Layer(
             mixer_branch=first,
             mixer=self._mixer(layer, slices),
             feed_forward_branch=None if layer.parallel else second,
-            feed_forward=self._feed_forward(layer.feed_forward, slices.feed_forward),
+            feed_forward=made,
+            output_scale=load_tensor(self._source, slices.output_scale, self._held_as) if layer.output_scale else None,
+            token_branch=self._token_branch(layer, slices) if layer.token_input else None,
+        )
+
+    def _token_branch(self, layer: LayerSpec, slices: LayerSlices) -> TokenBranch:
+        return TokenBranch(
+            activation=layer.feed_forward.activation,
+            gate=self._linear(slices.token_gate),
+            output=self._linear(slices.token_output),
+            after=self._norm(slices.token_after_norm),
         )
 
     def _mixer(self, layer: LayerSpec, slices: LayerSlices) -> SelfAttention | LatentAttention | RecurrentLayer:
@@ -142,13 +174,21 @@ class _StageLoader:
         return self._attention(layer.attention, own, output)
 
     def _attention(self, spec: AttentionSpec, slices: AttentionSlices, output: Linear) -> SelfAttention:
+        order = value_order(spec)
         return SelfAttention(
             core=LayerAttention(spec=spec, sinks_KG=self._sinks(slices, spec)),
             rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
             qk_norm=self._qk_norm(slices, spec),
+            turned_norm=self._turned_norm(spec),
             qkv=self._linear(slices.qkv, slices.qkv_bias),
             output=output,
+            value_norm=self._value_norm(spec),
+            value_order_E=torch.tensor(order, device=self._held_as.device) if order else None,
         )
+
+    def _value_norm(self, spec: AttentionSpec) -> Norm | None:
+        ones_E = torch.ones(spec.value_dim, dtype=self._held_as.dtype, device=self._held_as.device)
+        return Norm(ones_E, self._part.norm_epsilon) if spec.value_norm else None
 
     def _latent_attention(self, spec: AttentionSpec, slices: LatentSlices, output: Linear) -> LatentAttention:
         latent, query_latent = spec.latent, None
@@ -176,9 +216,27 @@ class _StageLoader:
             output=output,
         )
 
-    def _feed_forward(self, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices) -> FeedForward:
+    def _feed_forward(self, spec: FeedForwardSpec, layer: LayerSlices) -> FeedForward:
+        slices = layer.feed_forward
         if isinstance(slices, FeedForwardSlices):
             return self._gated(spec, slices)
+        if slices.norms is None:
+            return self._experts(spec, slices)
+        dense = self._gated(spec, slices.experts[-1])
+        chosen = self._experts(spec, replace(slices, experts=slices.experts[:-1]))
+        router_norm_C = load_tensor(self._source, slices.norms.router, self._held_as) / math.sqrt(self._part.hidden)
+        router = replace(chosen.router, norm=Norm(router_norm_C, self._part.norm_epsilon))
+        return BranchedFeedForward(
+            dense=dense,
+            dense_before=self._norm(layer.feed_forward_norm),
+            dense_after=self._norm(slices.norms.shared_after),
+            experts=replace(chosen, router=router),
+            experts_before=self._norm(slices.norms.before),
+            experts_after=self._norm(slices.norms.after),
+        )
+
+    def _experts(self, spec: FeedForwardSpec, slices: ExpertsSlices) -> ExpertsFeedForward:
+        """Those of these slices, of which the shared one may be beside the chosen."""
         assert spec.experts is not None, "it has slices of experts"
         experts = [self._gated(spec, own) for own in slices.experts]
         as_stored = replace(self._held_as, weights="stored")
@@ -186,6 +244,7 @@ class _StageLoader:
             spec=spec.experts,
             logits=load_linear(self._source, slices.router, as_stored, slices.router_bias),
             choice_bias_N=load_tensor(self._source, slices.choice_bias, self._held_as) if slices.choice_bias else None,
+            scales_N=load_tensor(self._source, slices.expert_scales, self._held_as) if slices.expert_scales else None,
         )
         count = spec.experts.count
         return ExpertsFeedForward(
@@ -214,13 +273,23 @@ class _StageLoader:
 
     def _qk_norm(self, slices: AttentionSlices, spec: AttentionSpec) -> HeadsNorm | RowsNorm | None:
         """The heads of q and k share a weight each, if each head is normed by itself."""
-        if spec.qk_norm == "none":
+        if spec.qk_norm in ("none", "turned_heads"):
             return None
         epsilon = self._part.norm_epsilon
-        q, k = (load_tensor(self._source, part, self._held_as) for part in (slices.q_norm, slices.k_norm))
+        q = load_tensor(self._source, slices.q_norm, self._held_as)
+        if spec.source is not None:
+            return HeadsNorm(Norm(q.expand(spec.heads, -1), epsilon))
+        k = load_tensor(self._source, slices.k_norm, self._held_as)
         if spec.qk_norm == "rows":
             return RowsNorm(Norm(q, epsilon), Norm(k, epsilon), spec.heads)
         return HeadsNorm(Norm(torch.cat([q.expand(spec.heads, -1), k.expand(spec.kv_heads, -1)]), epsilon))
+
+    def _turned_norm(self, spec: AttentionSpec) -> HeadsNorm | None:
+        """It has no weight."""
+        if spec.qk_norm != "turned_heads":
+            return None
+        ones_D = torch.ones(spec.head_dim, dtype=self._held_as.dtype, device=self._held_as.device)
+        return HeadsNorm(Norm(ones_D, self._part.norm_epsilon))
 
     def _norm(self, slices: Sequence[TensorSlice]) -> Norm:
         return Norm(load_tensor(self._source, slices, self._held_as), self._part.norm_epsilon, self._part.norm)

@@ -17,17 +17,19 @@ from layerline.frames import Frame, SampledToken, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.recurrent import DeltaNetSpec
+from layerline.models.row_layout import StageRows
 from layerline.models.sizes import LOGITS_ROWS, ModelSizes
 from layerline.models.slot_sizes import slots_of
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 from node.kernels.engine import Engine
 from node.kernels.library import KernelsMissingError, chosen_instruction_set, library
-from node.kernels.structures import DELTA_COLUMNS
+from node.native.delta_net import delta_net_bytes
 from node.native.kv_pages import KvPages
-from node.native.layers import NativeLayers, RankSums, Sizes
+from node.native.layers import Carried, NativeLayers, RankSums, Sizes
 from node.native.weights import Wanted, load_weights
 from node.ranks.group import RankGroup
+from node.slices.carried_heads import CarriedHeads
 from node.slices.tensor_source import Progress
 from node.step.computation import in_blocks, wanted_rows
 from node.step.sampled_token import WantedToken, sampled_token
@@ -72,7 +74,7 @@ class NativeComputation:
 
     def passed(self, frame: Frame) -> NativeRows:
         """The frame's rows after the layers, and the logits of the first that are wanted."""
-        x_TC = self._layers.passed(frame.tensor, frame.spans, wanted_rows(frame.spans)[:LOGITS_ROWS])
+        x_TC = self._layers.passed(frame.tensor, frame.spans, wanted_rows(frame.spans)[:LOGITS_ROWS], frame.ids)
         return NativeRows(x_TC, self._layers, self._use)
 
 
@@ -117,17 +119,20 @@ def load_computation(
     total_bytes = sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1))
     wanted = Wanted(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, weights=spec.held_weights)
     weights = load_weights(library(), card, path, wanted, total_bytes, progress)
+    rows = StageRows.of(card.spec, range(spec.first_layer, spec.last_layer + 1))
     pages = KvPages(
-        [layer.spec.mixer for layer in weights.layers],
+        [*(layer.spec.mixer for layer in weights.layers), *(own.layer(each).attention for each in rows.outside)],
         pages=spec.pages,
         page_tokens=spec.page_tokens,
         kv_dtype=spec.held_kv_dtype,
-        sinks=[layer.sinks for layer in weights.layers],
+        sinks=[*(layer.sinks for layer in weights.layers), *(None for _ in rows.outside)],
+        page_numbers=rows.all_page_numbers,
         slots=slots_of(card.spec, spec.held_kv_dtype, spec.pages * spec.page_tokens),
     )
+    heads = {source: CarriedHeads.of(card.spec, part, source) for source in {*rows.outside, *rows.made}}
     sums, use = _among(part, group)
     held = Sizes(max_rows=spec.max_rows, precision=spec.precision, dtype=spec.dtype)
-    layers = NativeLayers(engine, own, weights, pages, held, sums)
+    layers = NativeLayers(engine, own, weights, pages, held, Carried(rows=rows, heads=heads), sums)
     return NativeComputation(layers, use, weights_bytes=total_bytes, kv_bytes=pages.nbytes)
 
 
@@ -141,7 +146,7 @@ def _among(part: ModelPart, group: RankGroup) -> tuple[RankSums | None, LogitsUs
 
 
 def _engine(threads: int, model: ModelSpec) -> Engine:
-    """With room for the attention of every layer of `model`, and for some columns of a delta net's state."""
+    """With room for the attention of every layer of `model`, and for a head of every delta net."""
     try:
         wanted = {
             (kind.attention.heads, kind.attention.kv_heads, kind.attention.head_dim, kind.attention.value_dim)
@@ -149,8 +154,8 @@ def _engine(threads: int, model: ModelSpec) -> Engine:
             if kind.recurrent is None
         }
         scratch_bytes = max(library().calls.layerline_attention_bytes(*sizes) for sizes in wanted)
-        deltas = [kind.recurrent.key_dim for kind in model.kinds if isinstance(kind.recurrent, DeltaNetSpec)]
-        scratch_bytes = max([scratch_bytes, *(DELTA_COLUMNS * 4 * key_dim for key_dim in deltas)])
+        deltas = {kind.recurrent for kind in model.kinds if isinstance(kind.recurrent, DeltaNetSpec)}
+        scratch_bytes = max([scratch_bytes, *map(delta_net_bytes, deltas)])
         return Engine(library(), chosen_instruction_set(), threads, scratch_bytes)
     except KernelsMissingError as missing:
         message = f"The plan has the kernels compute here, but there are none: {missing}"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.recurrent import LENGTH_EPSILON, DeltaNetSpec
-from node.kernels.structures import Convolution, DeltaNet, Operation, OperationKind
+from layerline.models.recurrent import LENGTH_EPSILON, STATE_NUMBER_BYTES, DeltaNetSpec
+from node.kernels.structures import DELTA_COLUMNS, Convolution, DeltaNet, Operation, OperationKind
 from node.native.matrices import NativeMatrix
 from node.native.operations import Buffer, Operations, product
 from node.slices.feed_forward_slices import Slices
@@ -98,3 +98,8 @@ class NativeDeltaNet:
                 number=LENGTH_EPSILON / len(weight_N),
                 weight=weight_N.ctypes.data,
             )
+
+
+def delta_net_bytes(spec: DeltaNetSpec) -> int:
+    """Bytes of scratch that a head of it takes: its state, in whole columns that go together."""
+    return spec.key_dim * -(-spec.value_dim // DELTA_COLUMNS) * DELTA_COLUMNS * STATE_NUMBER_BYTES

@@ -30,23 +30,28 @@ class KvPages:
         page_tokens: int,
         kv_dtype: str,
         sinks: Sequence[NDArray[np.float32] | None] = (),
+        page_numbers: Sequence[int] = (),
         slots: int = 0,
     ) -> None:
-        """`sinks` are those of each layer's heads; empty: none has any."""
+        """`sinks` are those of each layer's heads; empty: none has any. `page_numbers` says for each layer whose pages
+        it reads; empty: its own."""
         assert page_tokens % TILE == 0, "a page is whole tiles"
         self.page_tokens = page_tokens
-        self._memory: list[NDArray[np.uint8]] = []
         self._sinks = sinks or [None] * len(layers)
+        numbers = page_numbers or range(len(layers))
         self.states = (LayerState * len(layers))()
-        for number, (spec, own) in enumerate(zip(layers, self._sinks, strict=True)):
-            if isinstance(spec, AttentionSpec):
-                size = TILE * position_bytes(spec, kv_dtype) // spec.kv_heads
-                memory = aligned_bytes(pages * self.page_tiles * spec.kv_heads * size)
-                self.states[number] = _state(spec, memory, size, kv_dtype, own)
-            else:
-                memory = aligned_bytes(slots * slot_bytes(spec))
-                self.states[number].states = States(memory.ctypes.data, spec.state_numbers)
-            self._memory.append(memory)
+        memory: dict[int, NDArray[np.uint8]] = {}
+        for place, (spec, own, number) in enumerate(zip(layers, self._sinks, numbers, strict=True)):
+            source = layers[number]
+            if isinstance(spec, AttentionSpec) and isinstance(source, AttentionSpec):
+                size = TILE * position_bytes(source, kv_dtype) // spec.kv_heads
+                if number not in memory:
+                    memory[number] = aligned_bytes(pages * self.page_tiles * spec.kv_heads * size)
+                self.states[place] = _state(spec, memory[number], size, kv_dtype, own)
+            elif not isinstance(spec, AttentionSpec):
+                memory[number] = aligned_bytes(slots * slot_bytes(spec))
+                self.states[place].states = States(memory[number].ctypes.data, spec.state_numbers)
+        self._memory = list(memory.values())
 
     @property
     def page_tiles(self) -> int:
@@ -81,5 +86,6 @@ def _state(
         soft_cap=spec.soft_cap,
         heads=spec.heads,
         window=spec.window_tokens,
+        chunk=spec.chunk_tokens,
     )
     return LayerState(pages=pages, form=form)

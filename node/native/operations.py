@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from node.kernels.structures import Operation, OperationKind
 from node.native.matrices import NativeMatrix
 
-Operations = Iterator[Operation | None]
-"""None is where the ranks bring the sum in Buffer.PART together."""
-
 
 class Buffer(IntEnum):
     """The rows that operations work on."""
@@ -34,6 +31,15 @@ class Buffer(IntEnum):
     KEY = 12  # the key there
     LATENT = 13  # what of that is the latent
     READ = 14  # what queries read of latents
+    TAKEN = 15  # rows from another stage, with what they carry
+    FIRST = 16  # the first residual there
+    SENT = 17  # rows for another stage, with what they carry
+    GIVEN = 18  # this rank's part of the keys and values that rows carry
+    INPUTS = 19  # what the layers get of each token by itself, side by side
+
+
+Operations = Iterator[Operation | Buffer]
+"""A buffer is where the ranks bring the sum in it together."""
 
 
 def product(source: Buffer, target: Buffer, matrix: NativeMatrix) -> Operation:
@@ -64,3 +70,29 @@ def norm(
         number=epsilon,
         weight=weight.ctypes.data,
     )
+
+
+def head_norm(
+    target: Buffer, first: int, heads: int, size: int, weight: NDArray[np.float32] | None, epsilon: float
+) -> Operation:
+    """Norms so many heads of `size` numbers from head `first` on, each by itself, in place."""
+    return Operation(
+        kind=OperationKind.HEAD_NORM,
+        target=target,
+        index=first,
+        count=heads,
+        size=size,
+        number=epsilon,
+        weight=None if weight is None else weight.ctypes.data,
+    )
+
+
+def copy(source: Buffer, first: int, target: Buffer, place: int, size: int) -> Operation:
+    """So many numbers of rows from number `first` on become those of others from number `place` on."""
+    return Operation(kind=OperationKind.COPY, source=source, target=target, index=first, count=place, size=size)
+
+
+def scaled(target: Buffer, size: int, scale: float) -> Iterator[Operation]:
+    """Multiplies so many numbers of rows, in place, unless by 1."""
+    if scale != 1.0:
+        yield Operation(kind=OperationKind.SCALE, target=target, size=size, number=scale)

@@ -16,14 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from node.kernels.structures import Operation, OperationKind
-from node.native.feed_forward import NativeExperts, NativeFeedForward, gate_kind
+from node.native.carrying_program import Carrying
+from node.native.feed_forward import NativeBranches, NativeExperts, NativeFeedForward, gate_kind
 from node.native.latent import NativeLatent
 from node.native.latent_program import latent_attended
 from node.native.matrices import NativeMatrix
-from node.native.operations import Buffer, Operations, norm, product, turn
+from node.native.operations import Buffer, Operations, head_norm, norm, product, scaled, turn
 from node.native.recurrent import NativeRecurrent
+from node.native.token_inputs import NativeTokenBranch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,17 +45,20 @@ class NativeLayer:
     attention_output: NativeMatrix
     attention_after_norm_C: NDArray[np.float32] | None
     feed_forward_norm_C: NDArray[np.float32] | None
-    feed_forward: NativeFeedForward | NativeExperts
+    feed_forward: NativeFeedForward | NativeExperts | NativeBranches
     feed_forward_after_norm_C: NDArray[np.float32] | None
+    value_order_E: NDArray[np.int32] | None  # where values are keys: which number of a key each of theirs is
+    output_scale: float | None
+    token_branch: NativeTokenBranch | None
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Operations that are run in one call; after it the ranks bring the sum in Buffer.PART together, if `is_part`."""
+    """Operations that are run in one call; after it the ranks bring the sum in a buffer together, if there is one."""
 
     operations: Any  # an array of Operation
     count: int
-    is_part: bool
+    part: Buffer | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +75,7 @@ class Ends:
     final_norm_C: NDArray[np.float32] | None
     first_id: int
     rounded: bool
+    carrying: Carrying
 
 
 class Program:
@@ -76,16 +83,17 @@ class Program:
 
     def __init__(self, layers: Sequence[NativeLayer], ends: Ends, *, in_parts: bool) -> None:
         self._kept = layers, ends
-        building = _Building(ends.spec, in_parts=in_parts)
+        building, carrying = _Building(ends, in_parts=in_parts), ends.carrying
         ending = list(building.logits(ends)) if ends.output is not None else []
         operations = [
             *building.beginning(ends),
             Operation(kind=OperationKind.PLACE),
+            *carrying.begun(),
             *(op for index, layer in enumerate(layers) for op in building.layer(layer, index)),
             *ending,
         ]
-        if ends.output is None and ends.rounded:
-            operations.append(Operation(kind=OperationKind.ROUND, source=Buffer.RESIDUAL, size=ends.spec.hidden))
+        if ends.output is None:
+            operations += carrying.ended(rounded=ends.rounded)
         self.passages = tuple(_passages(operations))
         self.logits = next(_passages(ending), None)
 
@@ -93,15 +101,16 @@ class Program:
 class _Building:
     """Puts operations together for a model of that description, of which a rank has a part if `in_parts`."""
 
-    def __init__(self, spec: ModelSpec, *, in_parts: bool) -> None:
-        self._spec = spec
+    def __init__(self, ends: Ends, *, in_parts: bool) -> None:
+        self._spec = ends.spec
+        self._carrying = ends.carrying
         self._in_parts = in_parts
 
     def beginning(self, ends: Ends) -> Operations:
         """The rows' first residual. Each of several ranks has the embeddings of some tokens, zeros for the others."""
         hidden = self._spec.hidden
         if ends.embedding is None:
-            yield Operation(kind=OperationKind.TAKE, target=Buffer.RESIDUAL, flag=ends.rounded, size=hidden)
+            yield from self._carrying.taken(rounded=ends.rounded)
             return
         yield Operation(
             kind=OperationKind.EMBED,
@@ -110,9 +119,9 @@ class _Building:
             matrix=ctypes.pointer(ends.embedding.structure),
         )
         if self._in_parts:
-            yield None
+            yield Buffer.PART
             yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, flag=True, size=hidden)
-        yield from _scaled(Buffer.RESIDUAL, hidden, self._spec.embedding_scale)
+        yield from scaled(Buffer.RESIDUAL, hidden, self._spec.embedding_scale)
 
     def logits(self, ends: Ends) -> Operations:
         """Those of the rows that are picked."""
@@ -122,7 +131,7 @@ class _Building:
         yield Operation(kind=OperationKind.PICK, source=Buffer.RESIDUAL, target=Buffer.PICKED, size=self._spec.hidden)
         yield self._norm(Buffer.PICKED, Buffer.NORMED, ends.final_norm_C)
         yield product(Buffer.NORMED, Buffer.LOGITS, ends.output)
-        yield from _scaled(Buffer.LOGITS, vocabulary, self._spec.logit_scale)
+        yield from scaled(Buffer.LOGITS, vocabulary, self._spec.logit_scale)
         if self._spec.logit_cap:
             yield Operation(kind=OperationKind.CAP, target=Buffer.LOGITS, size=vocabulary, number=self._spec.logit_cap)
 
@@ -136,19 +145,18 @@ class _Building:
             source = yield from self._read(layer.feed_forward_norm_C)
         after_C, made = layer.feed_forward_after_norm_C, layer.feed_forward
         if isinstance(made, NativeExperts):
-            yield product(source, Buffer.ROUTED, made.router)
-            yield Operation(kind=OperationKind.ROUTE, source=Buffer.ROUTED, weight=made.address)
+            yield from self._routed(source, made)
             yield from self._joined(self._experts(source, made), after_C, spec.branch_scale)
-            return
-        yield product(source, Buffer.WIDE, made.gate_up)
-        yield Operation(
-            kind=OperationKind.GATE,
-            source=Buffer.WIDE,
-            target=Buffer.NARROW,
-            index=gate_kind(spec.feed_forward),
-            size=spec.feed_forward.intermediate,
-        )
-        yield from self._added(made.down, after_C, spec.branch_scale)
+        elif isinstance(made, NativeBranches):
+            yield from self._branches(spec.feed_forward, source, made)
+            yield from self._part_added(after_C, spec.branch_scale)
+        else:
+            yield from self._gated(spec.feed_forward, source, made)
+            yield from self._added(made.down, after_C, spec.branch_scale)
+        if layer.token_branch is not None:
+            yield from self._carrying.let_through(layer.token_branch, index)
+        if layer.output_scale is not None:
+            yield from scaled(Buffer.RESIDUAL, self._spec.hidden, layer.output_scale)
 
     def _attended(self, layer: NativeLayer, source: Buffer, index: int) -> Operations:
         """What attention or a recurrent layer gives for the rows of `source`, in Buffer.NARROW."""
@@ -167,12 +175,46 @@ class _Building:
                 kind=OperationKind.GROW,
                 target=Buffer.WIDE,
                 index=growth.length,
+                count=growth.offset,
                 size=layer.spec.attention.query_numbers,
                 number=growth.factor,
             )
-        yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index)
+        yield from self._carrying.kept(index)
+        reads = layer.spec.attention.source is not None
+        yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index, flag=reads)
         if layer.spec.attention.output_gate:
             yield _opened(layer.spec.attention)
+
+    def _gated(self, spec: FeedForwardSpec, source: Buffer, own: NativeFeedForward) -> Operations:
+        """What the gate of a dense one lets through, in Buffer.NARROW."""
+        yield product(source, Buffer.WIDE, own.gate_up)
+        width = own.down.inputs
+        yield Operation(
+            kind=OperationKind.GATE, source=Buffer.WIDE, target=Buffer.NARROW, index=gate_kind(spec), size=width
+        )
+
+    def _branches(self, spec: FeedForwardSpec, source: Buffer, own: NativeBranches) -> Operations:
+        """The sum of both in Buffer.PART; that of the dense one, which reads `source`, waits in Buffer.NARROW."""
+        yield from self._gated(spec, source, own.dense)
+        yield product(Buffer.NARROW, Buffer.PART, own.dense.down)
+        if self._in_parts:
+            yield Buffer.PART
+        yield self._norm(Buffer.PART, Buffer.NARROW, own.dense_after_C)
+        yield self._norm(Buffer.RESIDUAL, Buffer.NORMED, own.router_norm_C)
+        yield from self._routed(Buffer.NORMED, own.experts)
+        yield self._norm(Buffer.RESIDUAL, Buffer.NORMED, own.experts_before_C)
+        chosen = self._experts(Buffer.NORMED, own.experts)
+        chosen.target = Buffer.PART
+        yield chosen
+        if self._in_parts:
+            yield Buffer.PART
+        yield self._norm(Buffer.PART, Buffer.PART, own.experts_after_C)
+        yield Operation(kind=OperationKind.ADD, source=Buffer.NARROW, target=Buffer.PART, size=self._spec.hidden)
+
+    def _routed(self, source: Buffer, experts: NativeExperts) -> Operations:
+        """Chooses experts."""
+        yield product(source, Buffer.ROUTED, experts.router)
+        yield Operation(kind=OperationKind.ROUTE, source=Buffer.ROUTED, weight=experts.address)
 
     def _experts(self, source: Buffer, experts: NativeExperts) -> Operation:
         """Those that have been chosen; where their sum goes is still to be said."""
@@ -192,23 +234,36 @@ class _Building:
         return Buffer.NORMED
 
     def _turned(self, layer: NativeLayer) -> Operations:
-        """Norms and turns queries and keys, in place."""
-        attention = layer.spec.attention
+        """Makes values of keys where they are those; norms and turns what is to be normed and turned, in place."""
+        attention, epsilon = layer.spec.attention, self._spec.norm_epsilon
+        if layer.value_order_E is not None:
+            yield Operation(
+                kind=OperationKind.HEAD_COPY,
+                target=Buffer.WIDE,
+                index=attention.heads,
+                count=attention.kv_heads,
+                size=attention.head_dim,
+                weight=layer.value_order_E.ctypes.data,
+            )
+        if attention.value_norm:
+            first, size = attention.heads + attention.kv_heads, attention.value_dim
+            yield head_norm(Buffer.WIDE, first, attention.kv_heads, size, None, epsilon)
         sides = ((0, attention.heads, layer.q_norm), (attention.heads, attention.kv_heads, layer.k_norm))
         for first, heads, weight in sides:
             if weight is not None:
                 together = len(weight) // attention.head_dim  # heads that are normed as one
-                yield Operation(
-                    kind=OperationKind.HEAD_NORM,
-                    target=Buffer.WIDE,
-                    index=first // together,
-                    count=heads // together,
-                    size=len(weight),
-                    number=self._spec.norm_epsilon,
-                    weight=weight.ctypes.data,
-                )
+                yield head_norm(Buffer.WIDE, first // together, heads // together, len(weight), weight, epsilon)
         if layer.rotation is not None:
-            yield turn(Buffer.WIDE, layer.rotation, attention.heads + attention.kv_heads, attention.head_dim)
+            made_keys = attention.kv_heads if attention.source is None else 0
+            yield turn(Buffer.WIDE, layer.rotation, attention.heads + made_keys, attention.head_dim)
+        if attention.qk_norm == "turned_heads":
+            yield Operation(
+                kind=OperationKind.HEAD_NORM,
+                target=Buffer.WIDE,
+                count=attention.heads + attention.kv_heads,
+                size=attention.head_dim,
+                number=self._spec.norm_epsilon,
+            )
 
     def _added(self, matrix: NativeMatrix, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
         """The product of what is in Buffer.NARROW, normed if there is a weight, is added to the residual."""
@@ -223,11 +278,15 @@ class _Building:
         making.target = Buffer.PART
         yield making
         if self._in_parts:
-            yield None
+            yield Buffer.PART
+        yield from self._part_added(after_C, scale)
+
+    def _part_added(self, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
+        """What is in Buffer.PART, normed if there is a weight, is added to the residual."""
         if after_C is not None:
             yield self._norm(Buffer.PART, Buffer.PART, after_C)
         hidden = self._spec.hidden
-        yield from _scaled(Buffer.PART, hidden, scale)
+        yield from scaled(Buffer.PART, hidden, scale)
         yield Operation(kind=OperationKind.ADD, source=Buffer.PART, target=Buffer.RESIDUAL, size=hidden)
 
     def _norm(self, source: Buffer, target: Buffer, weight_C: NDArray[np.float32]) -> Operation:
@@ -245,19 +304,14 @@ def _opened(attention: AttentionSpec) -> Operation:
     )
 
 
-def _scaled(target: Buffer, size: int, scale: float) -> Iterator[Operation]:
-    if scale != 1.0:
-        yield Operation(kind=OperationKind.SCALE, target=target, size=size, number=scale)
-
-
-def _passages(operations: Iterable[Operation | None]) -> Iterator[Passage]:
+def _passages(operations: Iterable[Operation | Buffer]) -> Iterator[Passage]:
     """The operations, cut where the ranks bring a sum together."""
     begun: list[Operation] = []
     for operation in operations:
-        if operation is None:
-            yield Passage((Operation * len(begun))(*begun), len(begun), is_part=True)
+        if isinstance(operation, Buffer):
+            yield Passage((Operation * len(begun))(*begun), len(begun), operation)
             begun = []
         else:
             begun.append(operation)
     if begun:
-        yield Passage((Operation * len(begun))(*begun), len(begun), is_part=False)
+        yield Passage((Operation * len(begun))(*begun), len(begun), None)

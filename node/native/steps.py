@@ -13,8 +13,10 @@ from layerline.frames import Span
 from node.kernels.structures import PageRun, StateRun, Step, StepSpan
 
 
-def step_of(data: bytes, spans: Sequence[Span], picked: Sequence[int], page_tokens: int) -> Step:
-    """The step of these rows, the first stage's as ids; keeps what it points to.
+def step_of(
+    data: bytes, spans: Sequence[Span], picked: Sequence[int], page_tokens: int, ids: bytes | None = None
+) -> Step:
+    """The step of these rows, the first stage's as ids; other stages may have `ids` beside. Keeps what it points to.
 
     `spans` have been checked, and `picked` are numbers of rows.
     """
@@ -39,6 +41,7 @@ def step_of(data: bytes, spans: Sequence[Span], picked: Sequence[int], page_toke
         runs=(PageRun * len(runs))(*runs),
         states=(StateRun * len(states))(*states),
         input=data,
+        ids=data if ids is None else ids,
         picked=_numbers(picked),
         picked_count=len(picked),
     )

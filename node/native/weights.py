@@ -17,18 +17,20 @@ from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from node.kernels.library import Library
-from node.native.feed_forward import NativeExperts, NativeFeedForward, load_experts
+from node.native.feed_forward import NativeBranches, NativeExperts, NativeFeedForward, load_experts
 from node.native.latent import NativeLatent, load_latent
 from node.native.matrices import NativeMatrix, load_matrix, load_vector, room_for
 from node.native.program import NativeLayer
 from node.native.recurrent import NativeRecurrent, load_recurrent
+from node.native.token_inputs import NativeTokenBranch, NativeTokenInputs
 from node.slices.attention_slices import AttentionSlices
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices
 from node.slices.recurrent_slices import RecurrentSlices
-from node.slices.rope_frequencies import frequencies
+from node.slices.rope_frequencies import frequencies, value_order
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
+from node.slices.token_input_slices import TokenInputSlices
 
 MOST_LOADING_THREADS = 16  # more only wait for the disk
 
@@ -50,6 +52,7 @@ class NativeWeights:
     embedding: NativeMatrix | None
     output: NativeMatrix | None
     final_norm_C: NDArray[np.float32] | None
+    token_inputs: NativeTokenInputs | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +95,7 @@ class _Loading:
         with ThreadPoolExecutor(_loading_threads(), "load") as threads:
             embedding = threads.submit(self._matrix, ends.embedding) if has_first else None
             output = threads.submit(self._matrix, ends.output) if has_last and not tied else None
+            inputs = threads.submit(self._token_inputs)
             begun = threads.map(self._layer, self._numbers)
             for end in filter(None, (embedding, output)):
                 end.result()  # what is wrong with it is told before all layers have been read
@@ -105,11 +109,29 @@ class _Loading:
             embedding=embedding.result() if embedding else None,
             output=own_output.result() if own_output else None,
             final_norm_C=load_vector(self._source, ends.final_norm) if has_last else None,
+            token_inputs=inputs.result(),
+        )
+
+    def _token_inputs(self) -> NativeTokenInputs | None:
+        if not self._model.token_input:
+            return None
+        slices = TokenInputSlices.of(self._model, self._wanted.part, self._numbers)
+        return NativeTokenInputs(
+            table=self._matrix((slices.table,)),
+            projection=self._matrix(slices.projection),
+            norm_P=load_vector(self._source, slices.norm),
+        )
+
+    def _token_branch(self, slices: LayerSlices) -> NativeTokenBranch:
+        return NativeTokenBranch(
+            gate=self._matrix(slices.token_gate),
+            output=self._matrix(slices.token_output),
+            after_C=load_vector(self._source, slices.token_after_norm),
         )
 
     def _layer(self, number: int) -> NativeLayer:
         slices, spec = LayerSlices.of(self._model, self._wanted.part, number), self._part.layer(number)
-        own = slices.mixer
+        own, output_scale = slices.mixer, self._vector(slices.output_scale)
         plain = own if isinstance(own, AttentionSlices) else None
         return NativeLayer(
             spec=spec,
@@ -126,6 +148,9 @@ class _Loading:
             feed_forward_norm_C=self._vector(slices.feed_forward_norm),
             feed_forward=self._feed_forward(spec.feed_forward, slices.feed_forward),
             feed_forward_after_norm_C=self._vector(slices.feed_forward_after_norm),
+            value_order_E=_value_order(spec) if plain else None,
+            output_scale=None if output_scale is None else float(output_scale[0]),
+            token_branch=self._token_branch(slices) if spec.token_input else None,
         )
 
     def _rotation(self, layer: LayerSpec) -> int | None:
@@ -142,7 +167,7 @@ class _Loading:
 
     def _feed_forward(
         self, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices
-    ) -> NativeFeedForward | NativeExperts:
+    ) -> NativeFeedForward | NativeExperts | NativeBranches:
         if isinstance(slices, FeedForwardSlices):
             return NativeFeedForward.of(slices, self._matrix)
         weights = self._wanted.weights
@@ -163,6 +188,11 @@ class _Loading:
 
     def _matrix(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> NativeMatrix:
         return load_matrix(self._library, self._source, slices, self._wanted.weights, bias)
+
+
+def _value_order(layer: LayerSpec) -> NDArray[np.int32] | None:
+    order = value_order(layer.attention)
+    return np.array(order, np.int32) if order else None
 
 
 def _loading_threads() -> int:

@@ -13,7 +13,7 @@ from node.slices.tensor_source import TensorSlice
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionSlices:
-    """Those of a layer beside its output matrix; q, k, v and the gate of the output, if there is one, are one matrix.
+    """Those of a layer beside its output matrix; q, k, v and the output's gate, as far as it has them, are one matrix.
 
     Empty: the layer has none of it.
     """
@@ -28,12 +28,13 @@ class AttentionSlices:
     def of(cls, spec: AttentionSpec, sides: Sides, prefix: str) -> AttentionSlices:
         """Those of a layer whose tensors are called `prefix` and so on."""
         order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
-        rows: dict[str, tuple[Side, tuple[int, ...]]] = {
-            "q": (sides.queries, order),
-            "k": (sides.keys, order),
-            "v": (sides.values, ()),
-            **({"output_gate": (sides.attended, ())} if spec.output_gate else {}),
-        }
+        rows = {"q": (sides.queries, order), "k": (sides.keys, order), "v": (sides.values, ())}
+        if spec.source is not None:
+            rows = {"q": rows["q"]}
+        if spec.keys_as_values:
+            del rows["v"]
+        if spec.output_gate:
+            rows["output_gate"] = (sides.attended, ())
 
         def stacked(ending: str, columns: Side | None) -> Slices:
             return tuple(
@@ -41,9 +42,10 @@ class AttentionSlices:
                 for name, (side, head_order) in rows.items()
             )
 
-        def qk_norm(name: str, rows: Side) -> Slices:
-            own = sides.head if spec.qk_norm == "heads" else rows
-            return () if spec.qk_norm == "none" else (TensorSlice(name=prefix + name, rows=own, head_order=order),)
+        def qk_norm(name: str, side: Side) -> Slices:
+            own, wanted = sides.head if spec.qk_norm == "heads" else side, name[0] in rows
+            has_weight = wanted and spec.qk_norm in ("heads", "rows")
+            return (TensorSlice(name=prefix + name, rows=own, head_order=order),) if has_weight else ()
 
         return cls(
             qkv=stacked("", sides.hidden),

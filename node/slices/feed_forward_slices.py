@@ -37,13 +37,25 @@ class FeedForwardSlices:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BranchNormSlices:
+    """Those of the norms of experts that are apart; the shared one reads through the layer's norm."""
+
+    router: Slices
+    before: Slices
+    after: Slices
+    shared_after: Slices
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ExpertsSlices:
     """Those of experts, the shared one the last if there is one; the last row of the router is for its gate, if any."""
 
     router: Slices
     router_bias: Slices
     choice_bias: Slices
+    expert_scales: Slices
     experts: tuple[FeedForwardSlices, ...]
+    norms: BranchNormSlices | None  # None: they are not apart
 
 
 def feed_forward_slices(
@@ -54,8 +66,8 @@ def feed_forward_slices(
     if experts is None:
         return FeedForwardSlices.of(prefix, sides.feed_forward, hidden, bias=bias, is_first=is_first)
 
-    def vector(name: str, *, wanted: bool) -> Slices:
-        return (TensorSlice(name=prefix + name, rows=sides.experts),) if wanted else ()
+    def vector(name: str, rows: Side = sides.experts, *, wanted: bool = True) -> Slices:
+        return (TensorSlice(name=prefix + name, rows=rows),) if wanted else ()
 
     chosen = [
         FeedForwardSlices.of(f"{prefix}experts.{expert}.", sides.feed_forward, hidden, bias=bias, is_first=is_first)
@@ -70,5 +82,14 @@ def feed_forward_slices(
         router=tuple(TensorSlice(name=prefix + name, rows=rows, columns=hidden) for name, rows in logits),
         router_bias=vector("router_bias", wanted=experts.router_bias),
         choice_bias=vector("choice_bias", wanted=experts.choice_bias),
+        expert_scales=vector("expert_scales", wanted=experts.expert_scales),
         experts=(*chosen, *shared),
+        norms=BranchNormSlices(
+            router=vector("router_norm", hidden),
+            before=vector("experts_norm", hidden),
+            after=vector("experts_after_norm", hidden),
+            shared_after=vector("shared_after_norm", hidden),
+        )
+        if experts.apart
+        else None,
     )

@@ -35,6 +35,10 @@ class LayerSlices:
     feed_forward_norm: Slices
     feed_forward: FeedForwardSlices | ExpertsSlices
     feed_forward_after_norm: Slices
+    output_scale: Slices
+    token_gate: Slices
+    token_output: Slices
+    token_after_norm: Slices
 
     @classmethod
     def of(cls, model: ModelSpec, part: ModelPart, layer: int) -> LayerSlices:
@@ -58,6 +62,10 @@ class LayerSlices:
             feed_forward_norm=vector("ffn_norm", sides.hidden, wanted=before and not whole.parallel),
             feed_forward=feed_forward_slices(whole.feed_forward, sides, prefix, is_first=is_first),
             feed_forward_after_norm=vector("ffn_after_norm", sides.hidden, wanted=after),
+            output_scale=vector("output_scale", sides.one, wanted=whole.output_scale),
+            token_gate=(matrix("token_gate", sides.token_input, sides.hidden),) if whole.token_input else (),
+            token_output=(matrix("token_output", sides.hidden, sides.token_input),) if whole.token_input else (),
+            token_after_norm=vector("token_after_norm", sides.hidden, wanted=whole.token_input > 0),
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.rope_spec import RopeSpec
+from layerline.models.spec import AttentionSpec
 
 
 def frequencies(spec: RopeSpec, head_dim: int) -> NDArray[np.float32]:
@@ -45,6 +46,17 @@ def pair_order(spec: RopeSpec, head_dim: int) -> tuple[int, ...]:
     return (*(row // 2 + half * (row % 2) for row in range(turned)), *range(turned, head_dim))
 
 
+def value_order(spec: AttentionSpec) -> tuple[int, ...]:
+    """Where values are keys: which number of a key each number of a value is; none: they are other numbers.
+
+    Keys have their pairs next to each other, and values are as in the file.
+    """
+    if not spec.keys_as_values:
+        return ()
+    order = pair_order(spec.rope, spec.head_dim) if spec.rope else ()
+    return tuple(map(order.index, range(spec.head_dim))) if order else tuple(range(spec.head_dim))
+
+
 def _powers(spec: RopeSpec, head_dim: int) -> NDArray[np.float32]:
     """Theta to the power of each pair's share of what is turned [P], the inverse of the plain frequencies."""
     turned = spec.turned_numbers(head_dim)
@@ -57,7 +69,10 @@ def _llama3(spec: RopeSpec, plain_P: NDArray[np.float32]) -> NDArray[np.float32]
     """Slow pairs are slowed by `factor`, fast ones kept, those between weighed by their turns per context."""
     turns_P = np.float32(spec.original_context_tokens) * plain_P / np.float32(2 * math.pi)
     span = spec.high_frequency_factor - spec.low_frequency_factor
-    kept_P = ((turns_P - np.float32(spec.low_frequency_factor)) / np.float32(span)).clip(0.0, 1.0)
+    if span == 0:
+        kept_P = (turns_P >= np.float32(spec.high_frequency_factor)).astype(np.float32)
+    else:
+        kept_P = ((turns_P - np.float32(spec.low_frequency_factor)) / np.float32(span)).clip(0.0, 1.0)
     slowed_P = (1 - kept_P) * plain_P / np.float32(spec.factor)
     return (slowed_P + kept_P * plain_P).astype(np.float32)
 

@@ -59,6 +59,7 @@ class Sides:
     taps: Side
     convolved: Side
     made: Side
+    token_input: Side
 
     @classmethod
     def of(cls, spec: ModelSpec, part: ModelPart, layer: int) -> Sides:

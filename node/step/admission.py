@@ -12,6 +12,8 @@ import numpy as np
 
 from layerline.errors import ProtocolError
 from layerline.frames import Frame, PageRun, Span
+from layerline.models.row_layout import row_into
+from layerline.models.slot_sizes import slots_of
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 
@@ -27,6 +29,7 @@ def check_frame(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
         _check_pages(frame, span, stage)
         _check_skipped(frame, span, stage, model)
     _check_apart(frame, stage)
+    _check_states(frame, stage, model)
     if stage.last_layer == model.layers - 1:
         _check_ids(frame, model)
 
@@ -34,16 +37,20 @@ def check_frame(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
 def _check_tensor(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
     first = stage.first_layer == 0
     dtype = "int32" if first else stage.dtype
-    shape = (frame.rows,) if first else (frame.rows, model.hidden)
+    row = None if first else row_into(model, stage.first_layer)
+    shape = (frame.rows,) if row is None else (frame.rows, row.numbers)
     tensor = frame.tensor
     if tensor.dtype != dtype:
         raise _wrong(frame, f"brings {tensor.dtype} to a stage that takes {dtype}")
     if tensor.shape != shape:
         raise _wrong(frame, f"brings shape {tensor.shape} to a stage that takes {shape}")
-    if first:
-        ids = memoryview(tensor.data).cast("i")
-        if min(ids) < 0 or max(ids) >= model.vocabulary:
-            raise _wrong(frame, f"has token ids outside 0 to {model.vocabulary - 1}")
+    if (frame.ids is not None) != (row is not None and row.needs_ids):
+        raise _wrong(frame, "brings token ids beside its rows" if frame.ids else "brings no token ids beside its rows")
+    for each in (frame.tensor if first else None, frame.ids):
+        if each is not None:
+            ids = memoryview(each.data).cast("i")
+            if min(ids) < 0 or max(ids) >= model.vocabulary:
+                raise _wrong(frame, f"has token ids outside 0 to {model.vocabulary - 1}")
 
 
 def _check_pages(frame: Frame, span: Span, stage: StageSpec) -> None:
@@ -114,6 +121,36 @@ def _shared(frame: Frame, writer: Span, written: PageRun) -> ProtocolError:
     )
     what = f"writes page {page} for sequence {writer.sequence} and names it for sequence {other}"
     return _wrong(frame, what)
+
+
+def _check_states(frame: Frame, stage: StageSpec, model: ModelSpec) -> None:
+    """Of a recurrent model every row has a slot that there is, and no slot that a span writes is used by another one.
+
+    Slots that nobody writes in this frame may be the source of several: that is how sequences go on from a checkpoint.
+    """
+    slots = slots_of(model, stage.held_kv_dtype, stage.pages * stage.page_tokens)
+    writers: dict[int, int] = {}  # slot -> sequence
+    for span in frame.spans:
+        if bool(span.states) != model.is_recurrent:
+            has = "no states" if model.is_recurrent else "states"
+            kind = "a model with" if model.is_recurrent else "a model without"
+            raise _wrong(frame, f"has {has} for sequence {span.sequence} of {kind} recurrent layers")
+        for run in span.states:
+            last = run.target if run.source is None else max(run.source, run.target)
+            if last >= slots:
+                names = f"names slot {last} for sequence {span.sequence}, but the slots end at {slots - 1}"
+                raise _wrong(frame, names)
+            writer = writers.setdefault(run.target, span.sequence)
+            if writer != span.sequence:
+                raise _wrong(frame, f"writes slot {run.target} for sequences {writer} and {span.sequence}")
+    for span in frame.spans:
+        for run in span.states:
+            writer = writers.get(run.source, span.sequence) if run.source is not None else span.sequence
+            if writer != span.sequence:
+                what = (
+                    f"writes slot {run.source} for sequence {writer} and goes on from it for sequence {span.sequence}"
+                )
+                raise _wrong(frame, what)
 
 
 def _check_ids(frame: Frame, model: ModelSpec) -> None:

@@ -110,7 +110,7 @@ def chosen_in_layers(stored: StoredModel, tokens: list[int]) -> list[set[int]]:
     return chosen
 
 
-@pytest.mark.parametrize("family", ["mixtral", "qwen2_moe", "qwen3_moe with dense layers"])
+@pytest.mark.parametrize("family", ["mixtral", "qwen2_moe", "qwen3_moe with dense layers", "llama4_text"])
 def test_a_row_has_the_same_bits_alone_and_among_others(tmp_path: Path, family: str) -> None:
     chain = StoredModel.at(write_family(tmp_path / "folder", FAMILIES[family])).chain(1, max_rows=64, **STANDARD)
     alone = [logits_of(chain.step(Rows(token_ids=[token], start=start))[0]) for start, token in enumerate(TOKENS)]
@@ -130,6 +130,28 @@ def test_a_folder_with_all_experts_in_one_tensor(tmp_path: Path, family: str, co
     assert any(name.endswith("experts.gate_up_proj") for name in load_file(tmp_path / "fused" / "model.safetensors"))
     fused = changed(folder, tmp_path / "both", lambda _: load_file(tmp_path / "fused" / "model.safetensors"))
     assert np.array_equal(logits(fused, TOKENS, **computed), logits(stored, TOKENS, **computed))
+
+
+@COMPUTED
+def test_experts_of_llama_4_each_by_itself(tmp_path: Path, computed: dict[str, Any]) -> None:
+    """As its quantised folders have them; the published ones have all in one tensor, transposed."""
+    folder = write_family(tmp_path / "folder", FAMILIES["llama4_text"])
+
+    def apart(tensors: Tensors) -> Tensors:
+        made: dict[str, NDArray[np.float32]] = {}
+        for name, rows in tensors.items():
+            if rows.ndim < 3:
+                made[name] = rows
+                continue
+            stack, _, part = name.rpartition(".")
+            names = ["gate_proj", "up_proj"] if part == "gate_up_proj" else [part]
+            for expert, own in enumerate(rows):
+                halves = np.split(own.T, len(names))
+                made |= {f"{stack}.{expert}.{each}.weight": half for each, half in zip(names, halves, strict=True)}
+        return made
+
+    by_themselves = changed(folder, tmp_path / "apart", apart)
+    assert np.array_equal(logits(by_themselves, TOKENS, **computed), logits(StoredModel.at(folder), TOKENS, **computed))
 
 
 @COMPUTED

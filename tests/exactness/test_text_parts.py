@@ -17,6 +17,14 @@ from tests.fakes.model_files import write_json
 from tests.fakes.tiny_models import Rows, StoredModel, logits_of, reference_logits
 
 TOKENS = [int(token) for token in np.random.default_rng(7).integers(3, 260, 20)]
+TEXT_PARTS = [
+    ("gemma3_text", "gemma3_text"),
+    ("gemma4_text", "gemma4_text"),
+    ("gemma4_text", "gemma4_unified_text"),
+    ("gemma4_text with inputs", "gemma4_text"),
+    ("qwen2", "qwen2_5_vl_text"),
+    ("llama4_text", "llama4_text"),
+]
 VISION = {"model_type": "siglip_vision_model", "hidden_size": 32}
 
 
@@ -28,7 +36,7 @@ def as_earlier(name: str) -> str:
     return f"language_model.{name}"
 
 
-@pytest.mark.parametrize(("family", "text_type"), [("gemma3_text", "gemma3_text"), ("qwen2", "qwen2_5_vl_text")])
+@pytest.mark.parametrize(("family", "text_type"), TEXT_PARTS)
 @pytest.mark.parametrize("named", [as_newest, as_earlier])
 def test_a_section_of_its_own(tmp_path: Path, family: str, text_type: str, named: object) -> None:
     folder = write_family(tmp_path / "model", FAMILIES[family])

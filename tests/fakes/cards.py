@@ -9,7 +9,7 @@ from layerline.models.held import WeightForm
 from layerline.models.known_families import family_of_config
 from layerline.models.spec import ModelSpec
 from layerline.models.storage import stored_bytes
-from layerline.models.tensor_rules import ENDS, TensorRule, side_lengths
+from layerline.models.tensor_rules import ENDS, OF_TOKEN_INPUTS, TensorRule, side_lengths
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 TOKENIZER = TokenizerCard(json="{}", add_bos=False, bos_id=None, eos_ids=(), chat_template=None)
@@ -20,12 +20,13 @@ PLAIN = WeightForm(dtype="float32", weights="float32", kernels=False)
 def model_card(spec: ModelSpec, *, name: str = "m", digest: str = "digest", storage: str = "BF16") -> ModelCard:
     """A card whose matrices are stored in `storage`, vectors in BF16, each by itself."""
     ends = (_entry(spec, rule, 0, storage) for rule in ENDS if rule.name != "output" or not spec.tied_output)
+    inputs = (_entry(spec, rule, 0, storage) for rule in OF_TOKEN_INPUTS if spec.token_input)
     layers = (
         _entry(spec, rule, layer, storage)
         for layer in range(spec.layers)
         for rule in family_of_config(spec.family).layer_tensors(spec.layer(layer))
     )
-    tensors = (*ends, *layers)
+    tensors = (*ends, *inputs, *layers)
     return ModelCard(
         name=name,
         digest=digest,

@@ -47,6 +47,7 @@ class Crowd:
             max_waiting=64,
             open_ended_tokens=4,
             reach_tokens=reach_tokens,
+            slots=slots,
         )
         self.scheduler = Scheduler(self.capacity)
 

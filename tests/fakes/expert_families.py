@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from tests.fakes.made_models import HEAD_DIM, WINDOWED, FamilyModel, InGguf, Rows, pairs_interleaved
 
 
@@ -36,6 +38,18 @@ def granite_experts(name: str, rows: Rows) -> Mapping[str, Rows]:
     return pairs_interleaved(name, rows)
 
 
+def llama4_experts(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As llama.cpp's converter does it: gate and up apart, and outputs as rows."""
+    stack, _, part = name.partition(".experts.")
+    if not part:
+        return {name: rows}
+    own = rows.swapaxes(1, 2)
+    if part == "down_proj":
+        return {f"{stack}.experts.down_proj.weight": own}
+    halves = zip(("gate", "up"), np.split(own, 2, axis=1), strict=True)
+    return {f"{stack}.experts.{half}_proj.weight": half_rows for half, half_rows in halves}
+
+
 EXPERTS: dict[str, object] = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40}
 EXPERTS_IN_GGUF: dict[str, object] = {
     "expert_count": 8,
@@ -57,6 +71,15 @@ GPT_OSS: dict[str, object] = {
         "original_max_position_embeddings": 32,
     },
 }
+LLAMA4_ROPE: dict[str, object] = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 16.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 1.0,
+    "original_max_position_embeddings": 32,
+}
+LLAMA4: dict[str, object] = {"model_type": "llama4_text", "num_local_experts": 6, "intermediate_size": 40}
 EXPERT_FAMILIES: dict[str, FamilyModel] = {
     "mixtral": FamilyModel(
         config={"model_type": "mixtral", "num_local_experts": 5, "sliding_window": 9, "rope_theta": 10000.0}
@@ -144,6 +167,46 @@ EXPERT_FAMILIES: dict[str, FamilyModel] = {
                 "rope.scaling.original_context_length": 32,
             },
             converted=gpt_oss_experts,
+        ),
+    ),
+    "llama4_text": FamilyModel(
+        config={
+            **LLAMA4,
+            "intermediate_size_mlp": 72,
+            "interleave_moe_layer_step": 2,
+            "num_experts_per_tok": 2,
+            "attention_bias": True,
+            "attention_chunk_size": 9,
+            "attn_scale": 0.4,
+            "floor_scale": 8,
+            "rope_parameters": LLAMA4_ROPE,
+        }
+    ),
+    "llama4_text layer by layer": FamilyModel(
+        config={
+            **LLAMA4,
+            "intermediate_size_mlp": 72,
+            "moe_layers": [0, 1, 3],
+            "no_rope_layers": [1, 0, 1, 0],
+            "layer_types": ["full_attention", "chunked_attention", "chunked_attention", "full_attention"],
+            "use_qk_norm": False,
+            "attention_chunk_size": 16,
+            "attn_temperature_tuning": False,
+        }
+    ),
+    "llama4_text as in GGUF": FamilyModel(
+        config={**LLAMA4, "intermediate_size_mlp": 72, "interleave_moe_layer_step": 2},
+        gguf=InGguf(
+            architecture="llama4",
+            keys={
+                "feed_forward_length": 72,
+                "expert_count": 6,
+                "expert_used_count": 1,
+                "expert_feed_forward_length": 40,
+                "interleave_moe_layer_step": 2,
+                "rope.freq_base": 500000.0,
+            },
+            converted=llama4_experts,
         ),
     ),
     "minimax_m2": FamilyModel(

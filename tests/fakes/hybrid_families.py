@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tests.fakes.expert_families import EXPERTS, EXPERTS_IN_GGUF, granite_experts
-from tests.fakes.made_models import HEAD_DIM, HIDDEN, KV_HEADS, LAYERS, FamilyModel, InGguf, Rows, conv_squeezed
+from tests.fakes.expert_families import EXPERTS, EXPERTS_IN_GGUF
+from tests.fakes.made_models import HEAD_DIM, KV_HEADS, LAYERS, FamilyModel, InGguf, Rows, conv_squeezed
 
 _CONVS = ["conv", "full_attention"] * (LAYERS // 2)
 _KV_HEADS = [0, KV_HEADS] * (LAYERS // 2)  # as GGUF says which layers have attention
@@ -51,6 +51,11 @@ def qwen3_next_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
     return {name: rows + 1 if is_from_zero else rows}
 
 
+def qwen3_next_first_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As the first converter did it: the rows of key heads together."""
+    return {name: rows} if "in_proj_qkvz" in name else qwen3_next_converted(name, rows)
+
+
 def tiled(rows: Rows, size: int) -> Rows:
     """Value heads of so many rows in the order in which each tile of them reads all key heads."""
     heads = rows.reshape(KEY_HEADS, VALUE_HEADS // KEY_HEADS, size, *rows.shape[1:])
@@ -71,69 +76,10 @@ def qwen3_5_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
     return qwen3_next_converted(name, rows)
 
 
-MAMBA_HEADS = 8
-_GRANITE: dict[str, object] = {
-    "model_type": "granitemoehybrid",
-    "layer_types": ["mamba", "mamba", "attention", "mamba"],
-    "mamba_n_heads": MAMBA_HEADS,
-    "mamba_d_state": 24,
-    "embedding_multiplier": 3.0,
-    "residual_multiplier": 0.4,
-    "attention_multiplier": 0.3,
-    "logits_scaling": 2.5,
-    "shared_intermediate_size": 72,
-}
-_GRANITE_IN_GGUF: dict[str, object] = {
-    "attention.head_count_kv": [0, 0, KV_HEADS, 0],
-    "ssm.conv_kernel": 4,
-    "ssm.state_size": 24,
-    "ssm.group_count": 1,
-    "ssm.time_step_rank": MAMBA_HEADS,
-    "ssm.inner_size": 2 * HIDDEN,
-    "embedding_scale": 3.0,
-    "residual_scale": 0.4,
-    "attention.scale": 0.3,
-    "logit_scale": 2.5,
-    "rope.scaling.finetuned": False,
-}
-
-
-def granite_converted(name: str, rows: Rows, groups: int = 1) -> Mapping[str, Rows]:
-    """As llama.cpp's converter does it: a row for each head, the norm of each group, gate and up apart."""
-    if name.endswith("A_log"):
-        return {name: -np.exp(rows)[:, None]}
-    if name.endswith("mamba.D"):
-        return {name: rows[:, None]}
-    if name.endswith("dt_bias"):
-        return {name.replace("dt_bias", "dt_proj.bias"): rows}
-    if name.endswith("mamba.norm.weight"):
-        return {name: rows.reshape(groups, -1)}
-    if "conv1d.weight" in name:
-        return {name: rows.squeeze()}
-    return granite_experts(name, rows)
-
-
-def granite_dense_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
-    """The same of a model without experts, whose shared one is its feed-forward; it has two groups."""
-    return {
-        own.replace("shared_expert.", ""): part
-        for own, part in _with_shared_mlp(name, rows, granite_converted(name, rows, groups=2)).items()
-    }
-
-
-def granite_sparse_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
-    """The same of a model with experts."""
-    return _with_shared_mlp(name, rows, granite_converted(name, rows))
-
-
-def _with_shared_mlp(name: str, rows: Rows, others: Mapping[str, Rows]) -> Mapping[str, Rows]:
-    layer, found, part = name.partition(".shared_mlp.")
-    if not found:
-        return others
-    if part == "output_linear.weight":
-        return {f"{layer}.mlp.shared_expert.down_proj.weight": rows}
-    gate, up = np.split(rows, 2)
-    return {f"{layer}.mlp.shared_expert.gate_proj.weight": gate, f"{layer}.mlp.shared_expert.up_proj.weight": up}
+def _lfm2_moe_converted(name: str, rows: Rows) -> Mapping[str, Rows]:
+    """As llama.cpp's converter does it: experts are called without the name of the model that has them."""
+    own = name.removeprefix("model.") if ".experts." in name else name
+    return conv_squeezed(own.replace("expert_bias", "expert_bias.bias"), rows)
 
 
 HYBRID_FAMILIES: dict[str, FamilyModel] = {
@@ -149,6 +95,32 @@ HYBRID_FAMILIES: dict[str, FamilyModel] = {
             architecture="lfm2",
             keys={"shortconv.l_cache": 3, "attention.head_count_kv": _KV_HEADS, "rope.freq_base": 1e6},
             converted=conv_squeezed,
+        ),
+    ),
+    "lfm2_moe": FamilyModel(
+        config={
+            "model_type": "lfm2_moe",
+            "tie_word_embeddings": True,
+            "layer_types": _CONVS,
+            "num_dense_layers": 1,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48,
+            "routed_scaling_factor": 1.0,
+        },
+        gguf=InGguf(
+            architecture="lfm2moe",
+            keys={
+                "shortconv.l_cache": 3,
+                "attention.head_count_kv": _KV_HEADS,
+                "rope.freq_base": 1e6,
+                "leading_dense_block_count": 1,
+                "expert_count": 6,
+                "expert_used_count": 2,
+                "expert_feed_forward_length": 48,
+                "expert_gating_func": 2,
+            },
+            converted=_lfm2_moe_converted,
         ),
     ),
     "lfm2 with biases": FamilyModel(
@@ -183,6 +155,24 @@ HYBRID_FAMILIES: dict[str, FamilyModel] = {
             "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
         },
     ),
+    "qwen3_next as first converted": FamilyModel(
+        config={
+            "model_type": "qwen3_next",
+            **_DELTA_NET,
+            **EXPERTS,
+            **_SHARED,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+        },
+        gguf=InGguf(
+            architecture="qwen3next",
+            keys={
+                **_DELTA_NET_IN_GGUF,
+                **_SHARED_IN_GGUF,
+                "attention.recurrent_layers": [True, False, True, True],
+            },
+            converted=qwen3_next_first_converted,
+        ),
+    ),
     "qwen3_5_text": FamilyModel(
         config={"model_type": "qwen3_5_text", **_DELTA_NET},
         gguf=InGguf(architecture="qwen35", keys=_DELTA_NET_IN_GGUF, converted=qwen3_5_converted),
@@ -209,52 +199,5 @@ HYBRID_FAMILIES: dict[str, FamilyModel] = {
             keys={**_DELTA_NET_IN_GGUF, **_SHARED_IN_GGUF, "feed_forward_length": None},
             converted=qwen3_5_converted,
         ),
-    ),
-    "granitemoehybrid": FamilyModel(
-        config={**_GRANITE, "num_local_experts": 6, "position_embedding_type": "nope"},
-        gguf=InGguf(
-            architecture="granitehybrid",
-            keys={
-                **_GRANITE_IN_GGUF,
-                "expert_count": 6,
-                "expert_used_count": 2,
-                "expert_shared_feed_forward_length": 72,
-            },
-            converted=granite_sparse_converted,
-        ),
-        most_ranks=1,
-    ),
-    "granitemoehybrid without experts": FamilyModel(
-        config={
-            **_GRANITE,
-            "num_local_experts": 0,
-            "position_embedding_type": "rope",
-            "mamba_n_groups": 2,
-            "tie_word_embeddings": True,
-        },
-        gguf=InGguf(
-            architecture="granitehybrid",
-            keys={
-                **_GRANITE_IN_GGUF,
-                "feed_forward_length": 72,
-                "ssm.group_count": 2,
-                "rope.scaling.finetuned": True,
-            },
-            converted=granite_dense_converted,
-        ),
-    ),
-    "granitemoehybrid of few taps": FamilyModel(
-        config={
-            **_GRANITE,
-            "num_local_experts": 0,
-            "layer_types": ["linear_attention", "full_attention"] * (LAYERS // 2),
-            "mamba_n_heads": 6,
-            "mamba_d_head": 32,
-            "mamba_expand": 3,
-            "mamba_n_groups": 3,
-            "mamba_d_conv": 2,
-            "mamba_conv_bias": False,
-            "attention_bias": True,
-        },
     ),
 }

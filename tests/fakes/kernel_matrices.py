@@ -64,7 +64,7 @@ def unpacked(matrix: NativeMatrix, instruction_set: str) -> NDArray[np.float32]:
     out = np.full((matrix.outputs, matrix.inputs), np.nan, np.float32)
     buffers = (Rows * 1)(Rows(data=out.ctypes.data, stride=matrix.inputs))
     operation = Operation(kind=OperationKind.EMBED, target=0, matrix=ctypes.pointer(matrix.structure))
-    step = Step(rows=matrix.outputs, input=np.arange(matrix.outputs, dtype=np.int32).tobytes())
+    step = Step(rows=matrix.outputs, ids=np.arange(matrix.outputs, dtype=np.int32).tobytes())
     engine(instruction_set).run((Operation * 1)(operation), 1, Work(buffers=buffers), step)
     return out
 

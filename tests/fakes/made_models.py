@@ -94,11 +94,12 @@ def experts_stacked(tensors: Mapping[str, Rows]) -> dict[str, Rows]:
 
 @dataclass(frozen=True, kw_only=True)
 class InGguf:
-    """How llama.cpp's converter writes a family: further keys, and what it makes of a tensor of the folder."""
+    """How llama.cpp's converter writes a family: further keys and tensors, and what it makes of one of the folder."""
 
     architecture: str
     keys: Mapping[str, object] = field(default_factory=dict)
     converted: Callable[[str, Rows], Mapping[str, Rows]] = as_it_is
+    tensors: Mapping[str, Rows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +129,10 @@ def write_family(folder: Path, model: FamilyModel, *, dtype: str = "float32") ->
         numbers = 0.2 * torch.randn(parameter.shape, generator=generator)
         parameter.data = numbers + (1.0 if name.endswith("norm.weight") else 0.0)
     for name, buffer in made.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "expert_bias")):
             buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))
+        if name.endswith("layer_scalar"):
+            buffer.copy_(1.0 + 0.2 * torch.randn(buffer.shape, generator=generator))
     made.tie_weights()
     made.to(getattr(torch, dtype)).save_pretrained(folder)
     settings = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE}
@@ -167,12 +170,14 @@ def write_family_gguf(
     for own_name, own_rows in experts_stacked(load_file(folder / "model.safetensors")).items():
         for name, rows in model.gguf.converted(own_name, own_rows).items():
             known = name.replace("e_score_correction_bias", "e_score_correction.bias")  # as the converter does
-            stored_name = names.get_name(known, try_suffixes=(".weight", ".bias"))
+            stored_name = names.get_name(known, try_suffixes=(".weight", ".bias", ".scale"))
             assert stored_name is not None, name
             stored[stored_name] = rows
     for name, rows in (_in_one(stored) if in_one else stored).items():
         kind = gguf.GGMLQuantizationType[storage_of(name) or "F32"]
         writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(rows), kind), raw_dtype=kind)
+    for name, rows in model.gguf.tensors.items():
+        writer.add_tensor(name, rows)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

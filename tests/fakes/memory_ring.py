@@ -38,7 +38,7 @@ def route(stages: int) -> Route:
     summaries = tuple(
         StageSummary(node=f"n{stage}", first_layer=2 * stage, last_layer=2 * stage + 1) for stage in range(stages)
     )
-    return Route(model="tiny", stages=summaries, row_bytes=100)
+    return Route(model="tiny", stages=summaries, row_bytes=(100,) * (len(summaries) - 1))
 
 
 async def _stage(

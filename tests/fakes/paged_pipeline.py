@@ -1,8 +1,9 @@
 """A pipeline that really keeps its pages: every row must find the tokens before it where its span says.
 
 What a slot holds depends on all tokens up to its own, as keys and values do, and so do the token that is drawn and the
-score of a known one. A page given out too early, a prefix shared wrongly, a chunk out of order or a lost row therefore
-shows as an AssertionError or as another answer. With a window only the rows that it reaches back to are looked at.
+score of a known one. So does a slot of recurrent state. A page or slot given out too early, a prefix shared wrongly, a
+chunk out of order or a lost row therefore shows as an AssertionError or as another answer. With a window only the rows
+that it reaches back to are looked at.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class PagedPipeline:
         self._page_tokens = page_tokens
         self._reach_tokens = reach_tokens
         self._slots: dict[int, tuple[int, int, int]] = {}  # slot -> position, token, state after it
+        self._recurrent: dict[int, tuple[int, int]] = {}  # slot of recurrent state -> tokens, state after them
         self._results: deque[StepResult] = deque()
         self._read_before: list[tuple[list[int], int, int]] = []  # by the rows of one step: slots, position, state
 
@@ -78,6 +80,7 @@ class PagedPipeline:
         rows = list(step.token_ids)
         sampled, scored = [], []
         self._read_before.clear()
+        _check_apart(step)
         for span in step.spans:
             states = self._write(span, [rows.pop(0) for _ in range(span.count)])
             if span.sampling is not None:
@@ -99,6 +102,7 @@ class PagedPipeline:
     def lose(self) -> None:
         """All pages and results are gone."""
         self._slots.clear()
+        self._recurrent.clear()
         self._results.clear()
 
     def _write(self, span: Span, tokens: list[int]) -> list[int]:
@@ -111,6 +115,7 @@ class PagedPipeline:
         assert len(set(slots)) == len(slots), "a page is named twice for one sequence"
         read = slots[first_read - skipped : span.start - skipped]
         state = self._read(read, first_read)
+        self._go_on(span, state, tokens)
         self._read_before.append((read, first_read, state))
         states = []
         for position, token in enumerate(tokens, span.start):
@@ -118,6 +123,17 @@ class PagedPipeline:
             states.append(state)
             self._slots[slots[position - skipped]] = (position, token, state)
         return states
+
+    def _go_on(self, span: Span, state: int, tokens: list[int]) -> None:
+        """Has each run of rows go on from the state in its slot, which must be that after all tokens before."""
+        rows = list(tokens)
+        position = span.start
+        for run in span.states:
+            if run.source is not None:
+                assert self._recurrent[run.source] == (position, state), "the slot has not the state of the rows before"
+            for _ in range(run.count):
+                state, position = _after(state, rows.pop(0)), position + 1
+            self._recurrent[run.target] = position, state
 
     def _read(self, slots: list[int], first_position: int) -> int:
         """The state after what these slots hold, which must be one row of tokens from `first_position` on."""
@@ -135,6 +151,15 @@ class PagedPipeline:
             for page in range(run.first, run.first + run.count)
             for slot in range(self._page_tokens)
         ]
+
+
+def _check_apart(step: Step) -> None:
+    """No slot that a span writes is named by another one."""
+    for span in step.spans:
+        written = {run.target for run in span.states}
+        others = [run for other in step.spans if other is not span for run in other.states]
+        assert not written.intersection(run.target for run in others), "two spans write a slot"
+        assert not written.intersection(run.source for run in others), "a span writes what another goes on from"
 
 
 def _scores_of(span: Span, states: list[int]) -> TokenScores:

@@ -120,7 +120,7 @@ static std::vector<float> attended(const Kernels& kernels, int storage, const st
     }
     std::vector<uint8_t> scratch(SCRATCH_BYTES);
     for (int window : {0, 20}) {
-        AttentionForm form = {nullptr, 0.125f, window ? 5.0f : 0.0f, heads, window};
+        AttentionForm form = {nullptr, 0.125f, window ? 5.0f : 0.0f, heads, window, 0, 0};
         for (int first = 0; first < positions; first += 32) {
             const int count = positions - first < 32 ? positions - first : 32;
             for (int head = 0; head < kv_heads; head++) {

@@ -103,9 +103,12 @@ def _parts(misfit: Misfit) -> str:
     footprint, pages = misfit.problem.footprint, misfit.sequence_pages
     layers, sizes = footprint.layers, footprint.sizes
     form = form_in_words(sizes.form.weights)
+    kv_bytes = format_bytes(footprint.kv_bytes(layers, pages))
+    held = f"its KV pages {kv_bytes} in {sizes.kv_dtype}"
+    if sizes.model.is_recurrent:
+        held = f"its KV pages, in {sizes.kv_dtype}, and recurrent states {kv_bytes}"
     return (
-        f"Its weights take {format_bytes(footprint.weights_bytes(layers))} {form},"
-        f" its KV pages {format_bytes(footprint.kv_bytes(layers, pages))} in {sizes.kv_dtype}; a node needs at least"
+        f"Its weights take {format_bytes(footprint.weights_bytes(layers))} {form}, {held}; a node needs at least"
         f" {format_bytes(footprint.least_bytes(pages))} to hold one of its {len(layers)} layers."
     )
 

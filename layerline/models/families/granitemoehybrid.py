@@ -95,7 +95,7 @@ def _feed_forward(config: ConfigFields) -> FeedForwardSpec:
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
-    check_gguf(gguf, experts=True, recurrent=True)
+    check_gguf(gguf, experts=True, by_layer=True)
     refuse_window(gguf)
     recurrent, kv_heads = recurrent_layers(gguf)
     attention = attention_from_gguf(gguf, kv_heads=kv_heads)

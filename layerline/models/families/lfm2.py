@@ -1,5 +1,6 @@
 """LFM2: gated short convolutions in most layers, attention with normed heads in the others."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from layerline.models.config_fields import (
@@ -13,13 +14,16 @@ from layerline.models.config_fields import (
 )
 from layerline.models.config_rope import rope_from_config
 from layerline.models.family import Family
+from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_fields import (
     GgufModel,
     attention_from_gguf,
     check_gguf,
     feed_forward_from_gguf,
+    layer_count_of_gguf,
     model_from_gguf,
     recurrent_layers,
+    refuse_window,
 )
 from layerline.models.layer_kinds import FULL
 from layerline.models.recurrent import ShortConvSpec
@@ -41,6 +45,12 @@ NAMES = {
 
 
 def from_config(config: ConfigFields) -> ModelSpec:
+    feed_forward = replace(feed_forward_from_config(config), intermediate=_intermediate(config))
+    return model_of(config, NAME, [feed_forward] * layer_count(config), tied="tie_embedding")
+
+
+def model_of(config: ConfigFields, family: str, feed_forwards: Sequence[FeedForwardSpec], tied: str) -> ModelSpec:
+    """The model of these feed-forwards beside convolutions and attention; `tied` says whether its ends are one."""
     check_config(config)
     context_tokens = config.integer("max_position_embeddings", 128000)
     attention = attention_from_config(config, kv_heads=8, rope=rope_from_config(config, context_tokens, theta=1e6))
@@ -49,13 +59,19 @@ def from_config(config: ConfigFields) -> ModelSpec:
         taps=config.integer("conv_L_cache", 3),
         bias=config.flag("conv_bias", False),
     )
-    kinds = _kinds(config)
-    feed_forward = replace(feed_forward_from_config(config), intermediate=_intermediate(config))
-    full = LayerSpec(mixer=replace(attention, qk_norm="heads"), feed_forward=feed_forward)
-    layers = [full if kind == FULL else replace(full, mixer=conv) for kind in kinds]
-    tied = config.flag("tie_embedding", True)
+    full = replace(attention, qk_norm="heads")
+    layers = [
+        LayerSpec(mixer=full if kind == FULL else conv, feed_forward=own)
+        for kind, own in zip(_kinds(config), feed_forwards, strict=True)
+    ]
     return model_from_config(
-        config, NAME, layers, context_tokens, epsilon="norm_eps", norm_epsilon=1e-5, tied_output=tied
+        config,
+        family,
+        layers,
+        context_tokens,
+        epsilon="norm_eps",
+        norm_epsilon=1e-5,
+        tied_output=config.flag(tied, True),
     )
 
 
@@ -81,27 +97,37 @@ def _intermediate(config: ConfigFields) -> int:
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
-    check_gguf(gguf, recurrent=True)
+    return model_of_gguf(gguf, NAME, [feed_forward_from_gguf(gguf)] * layer_count_of_gguf(gguf))
+
+
+def model_of_gguf(gguf: GgufModel, family: str, feed_forwards: Sequence[FeedForwardSpec]) -> ModelSpec:
+    """The model of these feed-forwards, as a file has it."""
+    check_gguf(gguf, experts=True, by_layer=True)
+    refuse_window(gguf)
     recurrent, kv_heads = recurrent_layers(gguf)
     attention = replace(attention_from_gguf(gguf, kv_heads=kv_heads), qk_norm="heads")
     conv = ShortConvSpec(channels=gguf.integer("embedding_length"), taps=gguf.integer("shortconv.l_cache"))
-    full = LayerSpec(mixer=attention, feed_forward=feed_forward_from_gguf(gguf))
-    layers = [replace(full, mixer=conv) if own else full for own in recurrent]
-    return model_from_gguf(gguf, NAME, layers)
+    layers = [
+        LayerSpec(mixer=conv if is_conv else attention, feed_forward=own)
+        for is_conv, own in zip(recurrent, feed_forwards, strict=True)
+    ]
+    return model_from_gguf(gguf, family, layers)
 
 
 def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
+    """Those of a layer but for experts."""
     own = renamed(decoder_tensors(layer), NAMES)
     if isinstance(layer.recurrent, ShortConvSpec):
         return (*own, *short_conv_tensors(layer.recurrent))
     return renamed(own, {"attention_output": "self_attn.out_proj.weight"})
 
 
+END_TENSORS = end_renamed(ENDS, "final_norm", "model.embedding_norm.weight", "token_embd_norm.weight")
 FAMILY = Family(
     model_type=NAME,
     from_config=from_config,
     architecture=NAME,
     from_gguf=from_gguf,
     layer_tensors=layer_tensors,
-    end_tensors=end_renamed(ENDS, "final_norm", "model.embedding_norm.weight", "token_embd_norm.weight"),
+    end_tensors=END_TENSORS,
 )

@@ -20,7 +20,8 @@ from layerline.models.gguf_fields import (
     plain_model_from_gguf,
     window_from_gguf,
 )
-from layerline.models.spec import LayerSpec, ModelSpec, QueryGrowth
+from layerline.models.query_growth import QueryGrowth
+from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import TensorRule, decoder_tensors, with_rope_pairs
 
 NAME, ARCHITECTURE = "ministral3", "mistral3"

@@ -42,7 +42,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
     attention = replace(attention, output_bias=attention.qkv_bias)
     feed_forward = feed_forward_from_config(config, bias=config.flag("mlp_bias", False))
-    layers = _layers(attention, feed_forward, _rotated(config))
+    layers = _layers(attention, feed_forward, rotated_layers(config))
     return model_from_config(config, NAME, layers, context_tokens, tied_output=True)
 
 
@@ -58,17 +58,18 @@ def layer_tensors(layer: LayerSpec) -> tuple[TensorRule, ...]:
     return with_rope_pairs(decoder_tensors(layer), "q", "k", "q_bias", "k_bias")
 
 
-def _rotated(config: ConfigFields) -> list[bool]:
+def rotated_layers(config: ConfigFields) -> list[bool]:
+    """Whether each layer rotates queries and keys: as it is listed, else all but the last of every few."""
     layers = layer_count(config)
-    if config.raw("no_rope_layers") is None:
+    if not config.raw("no_rope_layers"):
         every = config.integer("no_rope_layer_interval", PLAIN_EVERY)
         if every < 1:
             raise config.wrong("no_rope_layer_interval", "at least 1")
         return [(layer + 1) % every != 0 for layer in range(layers)]
     rotated = config.list_of(int, "no_rope_layers")
-    if len(rotated) != layers:
+    if len(rotated) < layers:
         raise unsupported(config, f"no_rope_layers for {len(rotated)} of {layers} layers")
-    return [bool(each) for each in rotated]
+    return [bool(each) for each in rotated[:layers]]
 
 
 def _layers(attention: AttentionSpec, feed_forward: FeedForwardSpec, rotated: Sequence[bool]) -> list[LayerSpec]:

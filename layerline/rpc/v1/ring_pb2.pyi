@@ -276,16 +276,21 @@ class Frame(_message.Message):
     SPANS_FIELD_NUMBER: _builtins.int
     TENSOR_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     step: _builtins.int
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___Span]: ...
     @_builtins.property
     def tensor(self) -> _common_pb2.Tensor:
-        """int32 token ids [rows] into stage 0, else activations [rows, hidden]"""
+        """int32 token ids [rows] into stage 0, else activations [rows, hidden and what is carried]"""
 
     @_builtins.property
     def timings(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageTiming]: ...
+    @_builtins.property
+    def ids(self) -> _common_pb2.Tensor:
+        """int32 [rows], between stages of a model whose later layers need the token ids; else absent"""
+
     def __init__(
         self,
         *,
@@ -294,10 +299,11 @@ class Frame(_message.Message):
         spans: _abc.Iterable[Global___Span] | None = ...,
         tensor: _common_pb2.Tensor | None = ...,
         timings: _abc.Iterable[Global___StageTiming] | None = ...,
+        ids: _common_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tensor", b"tensor"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids", "tensor", b"tensor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "spans", b"spans", "step", b"step", "tensor", b"tensor", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "ids", b"ids", "spans", b"spans", "step", b"step", "tensor", b"tensor", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

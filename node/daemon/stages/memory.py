@@ -20,7 +20,7 @@ from layerline.units import format_bytes
 class RankBytes:
     """What one rank takes on its device: always, and while it computes."""
 
-    held: int  # weights and KV pages
+    held: int  # weights, KV pages and slots
     workspace: int
 
     @property
@@ -103,6 +103,7 @@ def device_bytes(spec: StageSpec, model: Described) -> Mapping[str, RankBytes]:
 def _rank_bytes(spec: StageSpec, sizes: ModelSizes) -> RankBytes:
     layers = range(spec.first_layer, spec.last_layer + 1)
     kv_bytes = sizes.kv_bytes_per_token(layers) * spec.pages * spec.page_tokens
+    kv_bytes += sum(sizes.slot_bytes[layers.start : layers.stop])
     has_output = layers.stop == len(sizes.layers)
     workspace = sizes.workspace_bytes(spec.max_rows, has_output=has_output)
     return RankBytes(held=sizes.weights_bytes(layers) + kv_bytes, workspace=workspace)

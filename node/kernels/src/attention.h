@@ -167,6 +167,7 @@ inline void attend_rows(const Pages& pages, const AttentionForm& form, const Ste
         const StepRow& row = rows[i / group];
         const int head = kv_head * group + i % group;
         int32_t sees_from = form.window && row.position >= form.window ? row.position - form.window + 1 : 0;
+        if (form.chunk) sees_from = row.position - row.position % form.chunk;
         sees_from = sees_from > row.first_position ? sees_from : row.first_position;
         const float* query = queries.data + (i / group) * queries.stride + static_cast<int64_t>(head) * pages.head_dim;
         readers[i] = {query, sums + static_cast<int64_t>(i) * stride, LEAST, 0.0f, sees_from, row.position};

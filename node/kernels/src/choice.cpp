@@ -55,7 +55,9 @@ void keep_best_groups(const Experts& experts, const std::vector<double>& merits,
 void Choice::begin(const Experts& experts, int64_t rows) {
     of_a_row_ = experts.chosen + experts.shared;
     experts_.resize(rows * of_a_row_);
-    weights_.resize(rows * of_a_row_);
+    weights_.assign(rows * of_a_row_, 1.0f);
+    chosen_input_weights_.assign(rows * of_a_row_, 1.0f);
+    input_weights_.resize(rows * of_a_row_);
     pairs_.resize(rows * of_a_row_);
     rows_.resize(rows * of_a_row_);
     firsts_.resize(experts.count + experts.shared + 1);
@@ -75,19 +77,26 @@ void Choice::choose(const Experts& experts, const float* logits, int64_t row) {
     if (experts.chosen_groups < experts.groups) keep_best_groups(experts, merits, taken);
     int32_t* own = experts_.data() + row * of_a_row_;
     float* weights = weights_.data() + row * of_a_row_;
+    float* chosen_weights = experts.weighs_input ? chosen_input_weights_.data() + row * of_a_row_ : weights;
     for (int i = 0; i < experts.chosen; i++) own[i] = largest(merits, taken);
 
     static thread_local std::vector<double> chosen;
     chosen.resize(experts.chosen);
     for (int i = 0; i < experts.chosen; i++) chosen[i] = scores[own[i]];
     if (experts.scoring == SOFTMAX_OF_CHOSEN) softmax(chosen.data(), experts.chosen);
+    if (experts.scoring == SIGMOID_OF_CHOSEN) {
+        for (double& score : chosen) score = sigmoid(score);
+    }
     double sum = 0.0;
     for (double score : chosen) sum += score;
     const double divisor = !experts.normalised ? 1.0 : sum < LEAST_SUM ? LEAST_SUM : sum;
-    for (int i = 0; i < experts.chosen; i++) weights[i] = static_cast<float>(chosen[i] / divisor * experts.scale);
+    for (int i = 0; i < experts.chosen; i++) {
+        const double scale = experts.scales ? experts.scales[own[i]] * static_cast<double>(experts.scale) : experts.scale;
+        chosen_weights[i] = static_cast<float>(chosen[i] / divisor * scale);
+    }
     if (!experts.shared) return;
     own[experts.chosen] = experts.count;
-    weights[experts.chosen] = experts.shared_gate ? static_cast<float>(sigmoid(logits[experts.count])) : 1.0f;
+    if (experts.shared_gate) weights[experts.chosen] = static_cast<float>(sigmoid(logits[experts.count]));
 }
 
 // By counting: the pairs of an expert are in the order of their rows.
@@ -101,6 +110,7 @@ void Choice::sort(const Experts& experts) {
     for (int64_t i = 0; i < pairs; i++) {
         pairs_[i] = next[experts_[i]]++;
         rows_[pairs_[i]] = i / of_a_row_;
+        input_weights_[pairs_[i]] = chosen_input_weights_[i];
     }
 }
 

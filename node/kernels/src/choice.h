@@ -19,8 +19,10 @@ class Choice {
     int64_t first(int expert) const { return firsts_[expert]; }
     int64_t count(int expert) const { return firsts_[expert + 1] - firsts_[expert]; }
     int64_t row(int64_t pair) const { return rows_[pair]; }
+    // What a pair's row is multiplied by before its expert gets it.
+    float input_weight(int64_t pair) const { return input_weights_[pair]; }
 
-    // What a row's experts are weighed with, and the numbers of their pairs, both in the order in which they were chosen.
+    // What is multiplied with what a row's experts give, and the numbers of their pairs, in the order in which they were chosen.
     int64_t of_a_row() const { return of_a_row_; }
     const float* weights(int64_t row) const { return weights_.data() + row * of_a_row_; }
     const int64_t* pairs(int64_t row) const { return pairs_.data() + row * of_a_row_; }
@@ -28,7 +30,8 @@ class Choice {
   private:
     int64_t of_a_row_ = 0;
     std::vector<int32_t> experts_;  // of each row
-    std::vector<float> weights_;
+    std::vector<float> weights_, chosen_input_weights_;  // in the same order
+    std::vector<float> input_weights_;                    // of each pair
     std::vector<int64_t> pairs_, rows_, firsts_;
 };
 

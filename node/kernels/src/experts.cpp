@@ -54,11 +54,14 @@ void Engine::experts(const Operation& operation, const Work& work, int64_t rows)
     const Rows own = work.buffers[operation.index], wide = work.buffers[operation.index + 1];
     const Rows narrow = work.buffers[operation.index + 2];
     const int64_t size = operation.size;
-    if (rows == 1 && !is_ordered(experts, experts.gate_up)) {
+    if (rows == 1 && !experts.weighs_input && !is_ordered(experts, experts.gate_up)) {
         row_products(experts, experts.gate_up, work, in, wide);
     } else {
         products(experts, experts.gate_up, work, own, wide, [&](const Matrix&, int64_t pair) {
-            std::memcpy(row_of(own, pair).data, row_of(in, choice_.row(pair)).data, sizeof(float) * size);
+            float* place = row_of(own, pair).data;
+            std::memcpy(place, row_of(in, choice_.row(pair)).data, sizeof(float) * size);
+            const float weight = choice_.input_weight(pair);
+            for (int64_t i = 0; experts.weighs_input && i < size; i++) place[i] *= weight;
         });
     }
     products(experts, experts.down, work, narrow, own, [&](const Matrix& down, int64_t pair) {

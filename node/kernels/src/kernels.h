@@ -50,6 +50,8 @@ struct AttentionForm {
     float soft_cap;  // 0: none
     int32_t heads;
     int32_t window;  // 0: none
+    int32_t chunk;   // in its place: a row sees positions from the last multiple of it on; 0: none
+    int32_t padding;
 };
 
 enum Activation { SILU, GELU_TANH, CLAMPED_SWIGLU, SIGMOID_GATE };
@@ -73,7 +75,7 @@ struct Convolution {
     int32_t silu, padding;
 };
 
-constexpr int DELTA_COLUMNS = 32;  // of the state of a delta net's head that are changed together
+constexpr int DELTA_COLUMNS = 32;  // of the state of a delta net's head that go together
 
 // A gated delta net between the convolution of its rows and its second matrix. A row has the queries of all key heads, their keys,
 // values and a gate of all value heads, then a number each of how much these write and of how much they forget; queries and keys

@@ -15,27 +15,33 @@ void put_rows(int format, const uint8_t* const* stored, int64_t columns, int fir
 
 // One operation of a program, on numbered buffers of rows. Which fields mean what is said at each kind.
 enum OperationKind {
-    EMBED,     // the rows of `matrix` that the step's ids name -> out; the first is that of id `index`, of other ids zeros
+    EMBED,     // the rows of `matrix` that the step's `ids` name -> out; the first is that of id `index`, of other ids zeros
     TAKE,      // the step's input, `size` numbers a row, float32 or, if `flag`, bfloat16 -> out
     PLACE,     // where the step's rows lie, for TURN and ATTEND until the next one
     NORM,      // in -> out, by `weight` [size], epsilon `number`; of what is left without the mean if `flag`
-    HEAD_NORM, // in place on `out`: `count` heads of `size` numbers from head `index` on, each by `weight` [size]
+    HEAD_NORM, // in place on `out`: `count` heads of `size` numbers from head `index` on, each by `weight` [size], or none
     PRODUCT,   // in -> out, by `matrix`; added to what is there if `flag`
     TURN,      // in place on `out`: of `count` heads of `size` numbers the pairs that rotation number `index` has
-    ATTEND,    // keeps keys and values of `in` (queries, keys, values side by side) and reads, -> out; layer number `index`
+    ATTEND,    // keeps keys and values of `in` (queries, keys, values side by side) and reads, -> out; layer number `index`; if
+               // `flag` it only reads
     GATE,      // in (gate, then up, `size` each) -> out; by activation number `index`
     ADD,       // out += in or, if `flag`, out = in; `size` numbers of each row
     PICK,      // the rows of `in` that the step picks, `size` numbers each -> out; further operations have these rows only
     ROUND,     // in, `size` numbers a row -> the work's rounded rows, as bfloat16
     SCALE,     // in place on `out`: `size` numbers a row times `number`
     CAP,       // in place on `out`: `size` numbers a row, kept within `number` by tanh
-    GROW,      // in place on `out`: `size` numbers of a row at position p times 1 + `number` * ln(1 + floor(p / `index`))
+    GROW,      // in place on `out`: `size` numbers of a row at position p times 1 + `number` * ln(1 + floor((p + `count`) / `index`))
     ROUTE,     // chooses experts by the logits of `in`, for EXPERTS until the next one; `weight` is an `Experts`
     EXPERTS,   // in -> out, `size` numbers a row, by the experts that were chosen, added to what is there if `flag`; `weight` is an
                // `Experts`, and from buffer `index` on there is room for pairs of a row and an expert: in and out, wide, narrow
     HEAD_PRODUCT,  // in -> out: of each of `count` heads of `size` numbers `index` as they are, then the product of the others with
                    // the head's own of as many matrices of one segment
     CONVOLVE,  // in -> out, by the `Convolution` that is `weight`; the states are those of layer number `index`
+    HEAD_COPY,     // in place on out: `count` heads of `size` numbers from head `index` on once more behind themselves, number i of
+                   // each being the one that `weight`, int32 [size], says
+    KEEP,          // keeps the keys of `in` from number `count` of each row on, and the values from number `size` on, in the pages
+                   // of layer number `index`
+    COPY,          // `size` numbers of each row of `in` from number `index` on -> out, from number `count` on
     TIMES_SIGMOID,  // in place on `out`: `size` numbers a row, each times the sigmoid of that of `in` from number `index` on
     DELTA,     // in -> out, by the `DeltaNet` that is `weight`; the states are those of layer number `index`
     MAMBA2,    // in -> out, by the `Mamba2` that is `weight`; the states are those of layer number `index`
@@ -54,13 +60,14 @@ struct Operation {
 };
 
 // How logits become scores of experts.
-enum Scoring { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID };
+enum Scoring { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID, SIGMOID_OF_CHOSEN };
 
 // The experts of a layer, the shared one the last if there is one; a row chooses `chosen` of the `count` others.
 struct Experts {
     const Matrix* gate_up;
     const Matrix* down;
     const float* choice_bias;  // of each expert's score, for the choice alone; or null
+    const float* scales;       // what each expert's weight is multiplied by in the end; or null
     int32_t count, chosen;
     int32_t groups, chosen_groups;
     int32_t group_best;  // how many of its best make a group as good as it is, 1 or 2
@@ -68,6 +75,7 @@ struct Experts {
     int32_t shared, shared_gate;  // whether there is one, and whether its weight is the sigmoid of the last logit
     int32_t activation;
     float scale;
+    int32_t weighs_input;  // what an expert gets is multiplied by its weight, not what it gives
 };
 
 // What one step brings: rows, the spans they are in, and which of them are wanted in the end.
@@ -90,6 +98,7 @@ struct Step {
     const PageRun* runs;
     const StateRun* states;
     const void* input;           // int32 ids, or numbers
+    const int32_t* ids;          // those of the rows, or null
     const int32_t* picked;       // numbers of rows
     int64_t picked_count;
 };

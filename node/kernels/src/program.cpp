@@ -80,6 +80,24 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                     }
                 });
                 break;
+            case KEEP:
+                keep(work.layers[own->index].pages, in, own->count, own->size, step);
+                break;
+            case COPY:
+                each_row(rows, [&](int64_t row) {
+                    std::memcpy(row_of(out, row).data + own->count, row_of(in, row).data + own->index, sizeof(float) * own->size);
+                });
+                break;
+            case HEAD_COPY:
+                each_row(rows, [&](int64_t row) {
+                    const int32_t* order = static_cast<const int32_t*>(own->weight);
+                    const float* from = row_of(out, row).data + own->index * own->size;
+                    float* to = row_of(out, row).data + (own->index + own->count) * own->size;
+                    for (int head = 0; head < own->count; head++, from += own->size, to += own->size) {
+                        for (int64_t i = 0; i < own->size; i++) to[i] = from[order[i]];
+                    }
+                });
+                break;
             case PRODUCT:
                 product(*own, work, rows);
                 break;
@@ -159,7 +177,7 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 break;
             case GROW:
                 each_row(rows, [&](int64_t row) {
-                    const double grown = std::log1p(places_.position(row) / own->index);
+                    const double grown = std::log1p((places_.position(row) + own->count) / own->index);
                     const float factor = static_cast<float>(1.0 + own->number * grown);
                     float* numbers = row_of(out, row).data;
                     for (int64_t i = 0; i < own->size; i++) numbers[i] *= factor;
@@ -175,7 +193,7 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
 void Engine::embed(const Operation& operation, Rows out, const Step& step) {
     const Segment& segment = *operation.matrix->segments;
     const int64_t columns = operation.matrix->inputs, bytes = panel_bytes(segment.format, columns);
-    const int32_t* ids = static_cast<const int32_t*>(step.input);
+    const int32_t* ids = step.ids;
     each_row(step.rows, [&](int64_t row) {
         float* place = row_of(out, row).data;
         const int64_t own = static_cast<int64_t>(ids[row]) - operation.index;
@@ -300,6 +318,21 @@ void Engine::head_product(const Operation& operation, const Work& work, int64_t 
     });
 }
 
+void Engine::keep(const Pages& pages, Rows in, int64_t keys, int64_t values, const Step& step) {
+    for (int64_t i = 0; i < step.span_count; i++) {
+        const StepSpan& span = step.spans[i];
+        const int32_t* tiles = places_.tiles(i);
+        each_row(span.rows, [&](int64_t place) {
+            const int64_t ahead = span.start + place - span.first_position;
+            const float* row = row_of(in, span.first_row + place).data;
+            for (int head = 0; head < pages.kv_heads; head++) {
+                kernels_.keep(pages, head, tiles[ahead / 16], static_cast<int>(ahead % 16), row + keys + head * pages.head_dim,
+                              row + values + head * pages.value_dim);
+            }
+        });
+    }
+}
+
 // Where all heads read the same keys they are shared out as well as rows.
 void Engine::attend(const Operation& operation, const Work& work, const Step& step) {
     const Layer& layer = work.layers[operation.index];
@@ -325,23 +358,8 @@ void Engine::attend(const Operation& operation, const Work& work, const Step& st
         }
     }
     const std::vector<Task>& shared = tasks;
-    auto keep = [&](int64_t number, uint8_t*) {
-        const Task& task = shared[number];
-        for (int32_t i = task.first; i < task.first + task.rows; i++) {
-            const int32_t ahead = task.span->start + i - task.span->first_position;
-            const float* row = row_of(in, task.span->first_row + i).data;
-            for (int head = 0; head < pages.kv_heads; head++) {
-                kernels_.keep(pages, head, task.tiles[ahead / 16], ahead % 16, row + queries + head * pages.head_dim,
-                              row + queries + keys + head * pages.value_dim);
-            }
-        }
-    };
     const int64_t count = static_cast<int64_t>(shared.size());
-    if (step.rows <= FEW_ROWS) {
-        for (int64_t number = 0; number < count; number++) keep(number, scratch_);
-    } else {
-        share(count, keep);
-    }
+    if (!operation.flag) keep(pages, in, queries, queries + keys, step);
     share(count * parts, [&](int64_t number, uint8_t* scratch) {
         const Task& task = shared[number / parts];
         const int part = static_cast<int>(number % parts), first_head = pages.kv_heads == 1 ? part * group : 0;

@@ -32,17 +32,25 @@ class LayerAttention:
     sinks_KG: Tensor | None = None  # float32; None: no head has one
 
 
+Kept = tuple[Tensor, Tensor]
+"""The keys [T, K, D] and values [T, K, E] of rows."""
+
+
 class StepAttention(Protocol):
     """Attention of the rows of one step."""
 
     positions_T: Tensor
     """The position of each row, float32."""
 
-    def attend(self, layer: int, q_TKGD: Tensor, k_TKD: Tensor, v_TKE: Tensor) -> Tensor:
+    def attend(self, layer: int, q_TKGD: Tensor, kept: Kept | None) -> Tensor:
         """Keeps the rows' keys and values, and gives what each row reads of its sequence [T, K, G, E].
 
-        `layer` counts the layers of the stage from 0. Queries and keys have been rotated.
+        `layer` counts the layers of the stage from 0. Queries and keys have been rotated. A layer that reads the pages
+        of another keeps nothing.
         """
+
+    def keep(self, layer: int, kept: Kept) -> None:
+        """Only keeps keys and values; those that rows bring of earlier stages have numbers behind the layers."""
 
 
 class PagedAttention(Protocol):

@@ -41,6 +41,32 @@ class Piece:
         return range(self.first_row, self.first_row + self.rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far back a row sees: so many positions, or from the last multiple of `chunk_tokens` on; 0: no such bound."""
+
+    window_tokens: int = 0
+    chunk_tokens: int = 0
+
+    def first_seen(self, position: int) -> int:
+        """The first position that the row at `position` sees, if there is one there."""
+        if self.window_tokens:
+            return position - self.window_tokens + 1
+        return position - position % self.chunk_tokens if self.chunk_tokens else 0
+
+    def rows_together(self, position: int, rows: int) -> int:
+        """How many of so many rows from `position` on have passes in common.
+
+        Through a window they are no more than it has tokens, else those that see from one position on.
+        """
+        if self.window_tokens:
+            return min(rows, self.window_tokens)
+        return min(rows, self.chunk_tokens - position % self.chunk_tokens) if self.chunk_tokens else rows
+
+
+ALL = Reach()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
     """Pieces whose products come together: each of their rows, one after the other, is row `rows_N` of the step.
@@ -57,12 +83,12 @@ class Group:
 class StepPieces:
     """What a pass through the layers needs to know of its rows.
 
-    For each window that a layer of the stage has (0: none) the pieces together show each row all that it may see.
+    For each reach that a layer of the stage has the pieces together show each row all that it may see.
     """
 
     positions_T: Tensor  # float32
     slots_T: Tensor  # int64
-    groups: Mapping[int, tuple[Group, ...]]
+    groups: Mapping[Reach, tuple[Group, ...]]
 
     @classmethod
     def of(
@@ -70,24 +96,24 @@ class StepPieces:
         spans: Sequence[Span],
         page_tokens: int,
         *,
-        windows: Iterable[int] = (0,),
+        reaches: Iterable[Reach] = (ALL,),
         most_slots: int,
         device: torch.device,
     ) -> StepPieces:
         """The step of these spans, whose pages have been checked. Only pieces that see all are cut to `most_slots`."""
-        pieces: dict[int, list[Piece]] = {window: [] for window in windows}
+        pieces: dict[Reach, list[Piece]] = {reach: [] for reach in reaches}
         positions: list[int] = []
         slots: list[int] = []
         for span in spans:
             runs = _slot_runs(span, page_tokens)
-            for window, listed in pieces.items():
-                listed.extend(_span_pieces(runs, len(positions), span, window, most_slots))
+            for reach, listed in pieces.items():
+                listed.extend(_span_pieces(runs, len(positions), span, reach, most_slots))
             positions.extend(range(span.start, span.start + span.count))
             slots.extend(_own_slots(runs, span.start))
         return cls(
             positions_T=torch.tensor(positions, dtype=torch.float32, device=device),
             slots_T=torch.tensor(slots, dtype=torch.int64, device=device),
-            groups={window: tuple(_groups(listed, len(positions), device)) for window, listed in pieces.items()},
+            groups={reach: tuple(_groups(listed, len(positions), device)) for reach, listed in pieces.items()},
         )
 
 
@@ -134,15 +160,15 @@ def _own_slots(runs: list[_SlotRun], start: int) -> Iterator[int]:
         yield from range(run.first + skipped, run.first + run.count)
 
 
-def _span_pieces(runs: list[_SlotRun], first_row: int, span: Span, window: int, most_slots: int) -> Iterator[Piece]:
-    """The passes of a span; a window is looked through by no more rows at a time than it has tokens."""
-    if not window:
-        yield from _pieces(runs, first_row, span.start, span.count, 0, most_slots)
-        return
-    for skipped in range(0, span.count, window):
-        start, rows = span.start + skipped, min(window, span.count - skipped)
-        reached = list(_between(runs, start - window + 1, start + rows))
-        yield from _pieces(reached, first_row + skipped, start, rows, window, most_slots)
+def _span_pieces(runs: list[_SlotRun], first_row: int, span: Span, reach: Reach, most_slots: int) -> Iterator[Piece]:
+    """The passes of a span."""
+    skipped = 0
+    while skipped < span.count:
+        start = span.start + skipped
+        rows = reach.rows_together(start, span.count - skipped)
+        reached = list(_between(runs, reach.first_seen(start), start + rows))
+        yield from _pieces(reached, first_row + skipped, start, rows, reach.window_tokens, most_slots)
+        skipped += rows
 
 
 def _between(runs: list[_SlotRun], position: int, end_position: int) -> Iterator[_SlotRun]:

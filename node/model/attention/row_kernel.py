@@ -49,6 +49,7 @@ def attend_rows(
             spec.soft_cap,
             PAGE_TOKENS=pages.page_tokens,
             WINDOW=spec.window_tokens,
+            CHUNK=spec.chunk_tokens,
             HAS_CAP=bool(spec.soft_cap),
             HAS_SINKS=sinks_KG is not None,
             WIDENS=INTERPRETED,
@@ -84,6 +85,7 @@ def _attend(
     soft_cap,
     PAGE_TOKENS: tl.constexpr,
     WINDOW: tl.constexpr,
+    CHUNK: tl.constexpr,
     HAS_CAP: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     WIDENS: tl.constexpr,
@@ -101,6 +103,8 @@ def _attend(
     begin = first_position
     if WINDOW > 0:
         begin = tl.maximum(begin, end - WINDOW)
+    if CHUNK > 0:
+        begin = tl.maximum(begin, (end - 1) // CHUNK * CHUNK)
     head_G, key_D, value_E = tl.arange(0, GROUP_SIDE), tl.arange(0, KEY_SIDE), tl.arange(0, VALUE_SIDE)
     first_head = (row * tl.num_programs(1) + kv_head) * GROUP
     mask_GD = (head_G < GROUP)[:, None] & (key_D < KEY)[None, :]

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from layerline.frames import Span
 from layerline.models.spec import AttentionSpec
-from node.model.attention.backend import LayerAttention, StepAttention
+from node.model.attention.backend import Kept, LayerAttention, StepAttention
 from node.model.attention.merge import Part, merged, with_sinks
 from node.model.attention.passes import AttentionPass, attention_pass, reversed_pass
-from node.model.attention.pieces import Group, Piece, StepPieces
+from node.model.attention.pieces import Group, Piece, Reach, StepPieces
 from node.model.attention.pools import LayerPool, layer_pool, most_slots
 from node.model.attention.row_pages import RowAttention, RowPages
 
@@ -29,8 +29,8 @@ class _Layer:
     sinks_KG: Tensor | None
 
     @property
-    def window_tokens(self) -> int:
-        return self.spec.window_tokens
+    def reach(self) -> Reach:
+        return Reach(self.spec.window_tokens, self.spec.chunk_tokens)
 
 
 class RunAttention:
@@ -51,7 +51,7 @@ class RunAttention:
         self.most_pages = most_pages
         self._layers = layers
         self._rows = rows if all(layer.pool.floats for layer in layers.values()) else None
-        self._windows = {layer.window_tokens for layer in layers.values()}
+        self._reaches = {layer.reach for layer in layers.values()}
         self._page_tokens = page_tokens
         self._most_slots = most_slots
         self._device = device
@@ -67,15 +67,21 @@ class RunAttention:
         dtype: torch.dtype,
         device: torch.device,
         rows: RowAttention | None = None,
+        page_numbers: Sequence[int] = (),
     ) -> RunAttention:
         """That of these layers, with pages that are not filled; `dtype` is that of the computation.
 
-        A layer without attention is None.
+        A layer without attention is None. `page_numbers` says for each layer whose pages it reads; empty: its own.
         """
+        numbers = page_numbers or range(len(layers))
+        pools: dict[int, LayerPool] = {}
+        for number in set(numbers):
+            if (own := layers[number]) is not None:
+                pools[number] = layer_pool(own.spec, pages * page_tokens, kv_dtype, dtype=dtype, device=device)
         made = {
             number: _Layer(
                 spec=layer.spec,
-                pool=layer_pool(layer.spec, pages * page_tokens, kv_dtype, dtype=dtype, device=device),
+                pool=pools[numbers[number]],
                 attend_pass=attention_pass(layer.spec, device),
                 sinks_KG=layer.sinks_KG,
             )
@@ -87,7 +93,7 @@ class RunAttention:
     @property
     def nbytes(self) -> int:
         """Bytes of the pages of all layers."""
-        return sum(layer.pool.nbytes for layer in self._layers.values())
+        return sum(pool.nbytes for pool in {id(layer.pool): layer.pool for layer in self._layers.values()}.values())
 
     def attends_rows(self, spans: Sequence[Span]) -> bool:
         """Whether a step of these spans is one of one row of each sequence, which are attended at once."""
@@ -107,7 +113,7 @@ class RunAttention:
         if self.attends_rows(spans):
             return self.row_step(self.row_pages(spans))
         pieces = StepPieces.of(
-            spans, self._page_tokens, windows=self._windows, most_slots=self._most_slots, device=self._device
+            spans, self._page_tokens, reaches=self._reaches, most_slots=self._most_slots, device=self._device
         )
         return RunStep(self._layers, pieces)
 
@@ -121,10 +127,15 @@ class RowStep:
         self._rows = rows
         self._pages = pages
 
-    def attend(self, layer: int, q_TKGD: Tensor, k_TKD: Tensor, v_TKE: Tensor) -> Tensor:
+    def keep(self, layer: int, kept: Kept) -> None:
+        """Only keeps keys and values."""
+        self._layers[layer].pool.write(self._pages.slots_T, *kept)
+
+    def attend(self, layer: int, q_TKGD: Tensor, kept: Kept | None) -> Tensor:
         """Keeps the rows' keys and values, and gives what each row reads of its sequence [T, K, G, E]."""
         own = self._layers[layer]
-        own.pool.write(self._pages.slots_T, k_TKD, v_TKE)
+        if kept is not None:
+            self.keep(layer, kept)
         floats = own.pool.floats
         assert floats is not None, "rows are attended in floating point"
         return self._rows(own.spec, q_TKGD, *floats, own.sinks_KG, self._pages)
@@ -138,11 +149,16 @@ class RunStep:
         self._layers = layers
         self._pieces = pieces
 
-    def attend(self, layer: int, q_TKGD: Tensor, k_TKD: Tensor, v_TKE: Tensor) -> Tensor:
+    def keep(self, layer: int, kept: Kept) -> None:
+        """Only keeps keys and values."""
+        self._layers[layer].pool.write(self._pieces.slots_T, *kept)
+
+    def attend(self, layer: int, q_TKGD: Tensor, kept: Kept | None) -> Tensor:
         """Keeps the rows' keys and values, and gives what each row reads of its sequence [T, K, G, E]."""
         own = self._layers[layer]
-        own.pool.write(self._pieces.slots_T, k_TKD, v_TKE)
-        return _attended(own, q_TKGD, self._pieces.groups[own.window_tokens])
+        if kept is not None:
+            self.keep(layer, kept)
+        return _attended(own, q_TKGD, self._pieces.groups[own.reach])
 
 
 def _attended(layer: _Layer, q_TKGD: Tensor, groups: Sequence[Group]) -> Tensor:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from layerline.errors import ProtocolError
-from layerline.frames import Frame, PageRun, Sampling, TensorBytes
+from layerline.frames import Frame, PageRun, Sampling, StateRun, TensorBytes
+from layerline.models.recurrent import ShortConvSpec
 from layerline.plan import StageSpec
 from node.step.admission import check_frame
-from tests.fakes.specs import decoder_spec, windowed
+from tests.fakes.specs import decoder_spec, hybrid, windowed
 from tests.fakes.tiny_models import Rows, frame_of, pages_of
 
 MODEL = decoder_spec(hidden=8, intermediate=16, heads=2, kv_heads=1, head_dim=4, context_tokens=64)
@@ -149,3 +150,60 @@ def test_penalised_ids_are_checked_where_they_are_used(token_id: int) -> None:
     check_frame(frame, FIRST, MODEL)
     with pytest.raises(ProtocolError, match="penalises token ids outside 0 to 99 for sequence 1"):
         check_frame(activations(frame), LAST, MODEL)
+
+
+HYBRID = hybrid(MODEL, ShortConvSpec(channels=8, taps=3))  # forty positions of pages, and four slots beside them
+
+
+def with_states(*states: tuple[tuple[int | None, int], ...]) -> Frame:
+    """Spans that each have two rows behind six others, or at the beginning, and of each row its source and target."""
+    frame = frame_of(
+        *(
+            rows(2, 0 if runs and runs[0][0] is None else 6, pages=pages_of([2 * n, 2 * n + 1]), sequence=n)
+            for n, runs in enumerate(states)
+        )
+    )
+    spans = [
+        dataclasses.replace(
+            span, states=tuple(StateRun(count=2 // len(runs), source=source, target=target) for source, target in runs)
+        )
+        for span, runs in zip(frame.spans, states, strict=True)
+    ]
+    return dataclasses.replace(frame, spans=tuple(spans))
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        (((None, 0),), ((1, 1),)),
+        (((0, 0), (0, 3)),),
+        (((0, 1),), ((0, 2),)),
+    ],
+)
+def test_rows_of_a_recurrent_model_have_slots(states: tuple[tuple[tuple[int | None, int], ...], ...]) -> None:
+    check_frame(with_states(*states), FIRST, HYBRID)
+    check_frame(activations(with_states(*states)), LAST, HYBRID)
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        ((((0, 4),),), "names slot 4 for sequence 0, but the slots end at 3"),
+        ((((4, 0),),), "names slot 4 for sequence 0, but the slots end at 3"),
+        ((((0, 1),), ()), "has no states for sequence 1 of a model with recurrent layers"),
+        ((((None, 1),), ((2, 1),)), "writes slot 1 for sequences 0 and 1"),
+        ((((0, 0), (0, 1)), ((2, 0),)), "writes slot 0 for sequences 0 and 1"),
+        ((((0, 1),), ((1, 2),)), "writes slot 1 for sequence 0 and goes on from it for sequence 1"),
+        ((((1, 2),), ((0, 1),)), "writes slot 1 for sequence 1 and goes on from it for sequence 0"),
+    ],
+)
+def test_slots_of_no_stage_or_of_two_sequences(
+    states: tuple[tuple[tuple[int | None, int], ...], ...], message: str
+) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        check_frame(with_states(*states), FIRST, HYBRID)
+
+
+def test_rows_of_a_model_without_recurrent_layers_have_no_slots() -> None:
+    with pytest.raises(ProtocolError, match="has states for sequence 0 of a model without recurrent layers"):
+        check_frame(with_states(((0, 0),)), FIRST, MODEL)

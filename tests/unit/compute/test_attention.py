@@ -25,6 +25,7 @@ LAYERS = {
     "values smaller than keys": replace(PLAIN, value_dim=10),
     "values larger than keys": replace(PLAIN, value_dim=24),
     "a window": replace(PLAIN, window_tokens=3),
+    "chunks": replace(PLAIN, chunk_tokens=4),
     "all of it": replace(PLAIN, scale=0.9, soft_cap=2.0, value_dim=12, window_tokens=5),
 }
 
@@ -103,13 +104,14 @@ def test_every_row_reads_its_own_sequence_on_scattered_pages(
     for s in spans:
         if s.start:
             before = attention.plan([replace(s, start=0, count=s.start)])
-            before.attend(1, random(s.start, 2, 3, 16), keys[s.sequence][: s.start], values[s.sequence][: s.start])
+            before.attend(1, random(s.start, 2, 3, 16), (keys[s.sequence][: s.start], values[s.sequence][: s.start]))
     q_TKGD = random(15, 2, 3, 16, seed=3)
     k_TKD, v_TKE = (torch.cat([all_[s.sequence][s.start :] for s in spans]) for all_ in (keys, values))
-    out_TKGE = attention.plan(spans).attend(1, q_TKGD, k_TKD, v_TKE)
+    out_TKGE = attention.plan(spans).attend(1, q_TKGD, (k_TKD, v_TKE))
     places = [(s, position) for s in spans for position in range(s.start, s.start + s.count)]
     for row, (own, position) in enumerate(places):
         first = max(0, position + 1 - spec.window_tokens) if spec.window_tokens else 0
+        first = position // spec.chunk_tokens * spec.chunk_tokens if spec.chunk_tokens else first
         k_KSD, v_KSE = (all_[own.sequence][first : position + 1].transpose(0, 1) for all_ in (keys, values))
         expected, _ = written_out(q_TKGD[row : row + 1], k_KSD, v_KSE, spec, causal=False, sinks_KG=sinks_KG)
         torch.testing.assert_close(out_TKGE[row : row + 1], expected, atol=1e-5, rtol=1e-5)
@@ -120,7 +122,7 @@ def test_a_step_whose_rows_need_no_merging(sinks: bool) -> None:
     """A prompt from its beginning is one pass; sinks take their share all the same."""
     sinks_KG = random(2, 3, seed=7) if sinks else None
     q_TKGD, k_TKD, v_TKE = random(7, 2, 3, 16), random(7, 2, 16, seed=1), random(7, 2, 16, seed=2)
-    out_TKGE = allocated(PLAIN, "float32", sinks_KG).plan([span(1, 0, 7, [3, 4])]).attend(1, q_TKGD, k_TKD, v_TKE)
+    out_TKGE = allocated(PLAIN, "float32", sinks_KG).plan([span(1, 0, 7, [3, 4])]).attend(1, q_TKGD, (k_TKD, v_TKE))
     k_KSD, v_KSE = k_TKD.transpose(0, 1), v_TKE.transpose(0, 1)
     expected, _ = written_out(q_TKGD, k_KSD, v_KSE, PLAIN, causal=True, sinks_KG=sinks_KG)
     torch.testing.assert_close(out_TKGE, expected, atol=1e-5, rtol=1e-5)
@@ -135,7 +137,7 @@ def allocated(spec: AttentionSpec, kv_dtype: str, sinks_KG: Tensor | None) -> Ru
     everywhere = attention.plan([span(1, 0, 44, list(range(11)))])
     for layer, spec_ in enumerate((PLAIN, spec)):
         nan_TKE = torch.full((44, 2, spec_.value_dim), math.nan)
-        everywhere.attend(layer, random(44, 2, 3, 16), torch.full((44, 2, 16), math.nan), nan_TKE)
+        everywhere.attend(layer, random(44, 2, 3, 16), (torch.full((44, 2, 16), math.nan), nan_TKE))
     return attention
 
 

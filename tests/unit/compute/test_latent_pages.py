@@ -55,7 +55,7 @@ def test_rows_read_latents(kv_dtype: str, chunk: int, soft_cap: float) -> None:
         count = min(chunk, ROWS - start)
         step = attention.plan([Span(sequence=1, start=start, count=count, pages=SCATTERED)])
         own = slice(start, start + count)
-        parts.append(step.attend(0, q_TKGD[own], k_TKD[own], k_TKD[own, :, TURNED:]))
+        parts.append(step.attend(0, q_TKGD[own], (k_TKD[own], k_TKD[own, :, TURNED:])))
     scores_GTS = torch.einsum("tgd,sd->gts", q_TKGD[:, 0].double(), k_TKD[:, 0].double()) * 0.2
     if soft_cap:
         scores_GTS = soft_cap * torch.tanh(scores_GTS / soft_cap)

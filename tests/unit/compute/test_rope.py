@@ -40,6 +40,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 1024,
     },
+    "llama3 with one bound": {
+        "rope_type": "llama3",
+        "factor": 16.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 1.0,
+        "original_max_position_embeddings": 1024,
+    },
     "yarn": YARN,
     "yarn with an amplitude": {**YARN, "attention_factor": 1.25},
     "yarn of DeepSeek": {**YARN, "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.707},

@@ -28,6 +28,7 @@ LAYERS = {
     "one head of each": replace(PLAIN, heads=2, head_dim=80, value_dim=80),
     "values smaller than keys": replace(PLAIN, value_dim=10),
     "a window": replace(PLAIN, window_tokens=70),
+    "chunks": replace(PLAIN, chunk_tokens=50),
     "all of it": replace(PLAIN, scale=0.9, soft_cap=2.0, head_dim=24, value_dim=40, window_tokens=5),
 }
 PAGE_TOKENS = 4
@@ -54,8 +55,9 @@ for dtype, capability in (("bf16", 80), ("bf16", 90), ("fp32", 90)):
     tensors = dict.fromkeys(("q", "k", "v", "out"), f"*{dtype}")
     tables = dict.fromkeys(("pages", "first_positions", "end_positions"), "*i32")
     numbers = {"pages_stride": "i32", "slots": "i32", "scale": "fp32", "soft_cap": "fp32"}
-    constants = {"PAGE_TOKENS": 16, "WINDOW": 512, "HAS_CAP": True, "HAS_SINKS": True, "WIDENS": False, "GROUP": 7}
-    constants |= {"GROUP_SIDE": 16, "KEY": 128, "KEY_SIDE": 128, "VALUE": 128, "VALUE_SIDE": 128, "POSITIONS": 64}
+    constants = {"PAGE_TOKENS": 16, "WINDOW": 512, "CHUNK": 512, "HAS_CAP": True, "HAS_SINKS": True, "WIDENS": False}
+    constants |= {"GROUP": 7, "GROUP_SIDE": 16, "KEY": 128, "KEY_SIDE": 128, "VALUE": 128, "VALUE_SIDE": 128}
+    constants |= {"POSITIONS": 64}
     types = {**tensors, "sinks": "*fp32", **tables, **numbers, **dict.fromkeys(constants, "constexpr")}
     ordered = {name: types[name] for name in row_kernel._attend.arg_names}
     numbered = {(list(ordered).index(name),): value for name, value in constants.items()}
@@ -95,7 +97,7 @@ def attention(
     if kv_dtype != "int8":
         k_SKD[~seen], v_SKE[~seen] = math.nan, math.nan
     q_SKGD = torch.zeros(PAGES * PAGE_TOKENS, 2, spec.heads // 2, spec.head_dim, dtype=dtype)
-    made.plan([everywhere]).attend(0, q_SKGD, k_SKD.to(dtype), v_SKE.to(dtype))
+    made.plan([everywhere]).attend(0, q_SKGD, (k_SKD.to(dtype), v_SKE.to(dtype)))
     return made
 
 
@@ -103,7 +105,7 @@ def read(made: RunAttention, spec: AttentionSpec, dtype: torch.dtype) -> tuple[S
     step = made.plan(SPANS)
     q_TKGD = random(len(SPANS), 2, spec.heads // 2, spec.head_dim, seed=5).to(dtype)
     k_TKD, v_TKE = (random(len(SPANS), 2, size, seed=size).to(dtype) for size in (spec.head_dim, spec.value_dim))
-    return step, step.attend(0, q_TKGD, k_TKD, v_TKE)
+    return step, step.attend(0, q_TKGD, (k_TKD, v_TKE))
 
 
 @pytest.mark.parametrize("sinks", [False, True])

@@ -38,6 +38,7 @@ SPECS = {
     "many heads": dataclasses.replace(PLAIN, heads=26),
     "odd sizes": dataclasses.replace(PLAIN, head_dim=20, value_dim=12),
     "a window": dataclasses.replace(PLAIN, window_tokens=37),
+    "chunks": dataclasses.replace(PLAIN, chunk_tokens=37),
     "a soft cap": dataclasses.replace(PLAIN, soft_cap=2.0),
     "a scale": dataclasses.replace(PLAIN, scale=0.5),
     "a latent": LATENT,
@@ -103,6 +104,7 @@ def expected(spec: AttentionSpec, qkv_TN: NDArray[np.float32], sinks: NDArray[np
         scores = spec.soft_cap * np.tanh(scores / spec.soft_cap)
     rows, positions = np.arange(len(q))[:, None], np.arange(len(q))[None]
     seen = (positions <= rows) & ((positions > rows - spec.window_tokens) if spec.window_tokens else True)
+    seen &= positions >= (rows // spec.chunk_tokens * spec.chunk_tokens if spec.chunk_tokens else 0)
     scores = np.where(seen[:, None, None], scores, -np.inf)
     most = scores.max(axis=-1, keepdims=True)
     weights = np.exp(scores - most)
@@ -199,4 +201,4 @@ def test_numbers_are_rounded_to_float16_as_numpy_does_and_the_largest_is_the_end
 def test_structures_have_the_sizes_of_the_library() -> None:
     assert ctypes.sizeof(Operation) == 56
     assert ctypes.sizeof(Work) == 64
-    assert ctypes.sizeof(Step) == 64
+    assert ctypes.sizeof(Step) == 72

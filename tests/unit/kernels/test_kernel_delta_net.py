@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, cast
@@ -16,7 +17,7 @@ from layerline.models.recurrent import DeltaNetSpec
 from node.kernels.structures import DELTA_COLUMNS, Matrix, Operation, Rows, Work
 from node.model.recurrent.convolution import Convolution
 from node.model.recurrent.delta_net import DeltaNet
-from node.native.delta_net import NativeDeltaNet
+from node.native.delta_net import NativeDeltaNet, delta_net_bytes
 from node.native.kv_pages import KvPages
 from node.native.operations import Buffer
 from node.native.steps import step_of
@@ -58,13 +59,13 @@ class Layer:
         conv_LC = np.ascontiguousarray(own["conv"].T)
         self._net = NativeDeltaNet(spec, cast(Any, _NoMatrix()), conv_LC, lambda name: own[str(name)], slices, EPSILON)
         self._pages = KvPages([spec], pages=1, page_tokens=16, kv_dtype="float32", slots=SLOTS)
-        self._engine = engine(instruction_set, threads, DELTA_COLUMNS * 4 * spec.key_dim)
+        self._engine = engine(instruction_set, threads, delta_net_bytes(spec))
         self._outputs = spec.output_numbers
 
     def slot(self, number: int) -> bytes:
         states = self._pages.states[0].states
-        memory = (np.ctypeslib.ctypes.c_float * (SLOTS * states.slot_numbers)).from_address(states.numbers)
-        return np.frombuffer(memory, np.float32).reshape(SLOTS, -1)[number].tobytes()
+        size_bytes = 4 * states.slot_numbers
+        return ctypes.string_at(states.numbers + number * size_bytes, size_bytes)
 
     def step(self, spans: Sequence[Span], made_TM: Numbers) -> Numbers:
         """What the second matrix takes of these rows."""

@@ -34,6 +34,8 @@ SPECS = {
     ),
     "shared": replace(SHARING, chosen=1),
     "shared by a gate": replace(SHARING, shared_gate=True),
+    "weighed inputs": replace(SHARING, scoring="sigmoid_of_chosen", weighs_input=True),
+    "weighed inputs, shared by a gate": replace(SHARING, normalised=True, weighs_input=True, shared_gate=True),
     "all": replace(PLAIN, chosen=COUNT),
 }
 
@@ -55,7 +57,7 @@ class Both:
             native, plain = self._expert(SHARED if expert == COUNT else WIDTH, own, activation, ordered=ordered)
             natives.append(native)
             torches.append(plain)
-        self.native = NativeExperts(feed_forward, NativeMatrix(router.matrix.parts, bias), choice_bias, natives)
+        self.native = NativeExperts(feed_forward, NativeMatrix(router.matrix.parts, bias), choice_bias, None, natives)
         self.torch = ExpertsFeedForward(
             router=Router(
                 spec=spec,

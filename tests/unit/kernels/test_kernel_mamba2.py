@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -75,8 +74,9 @@ class Layer:
             layers=self.slots.states,
             page_tiles=1,
         )
-        operations = [own for own in islice(self._native.mixed(Buffer.NORMED, 0), 1, None) if own is not None]
-        self._engine.run((Operation * len(operations))(*operations), len(operations), work, step_of(b"", spans, (), 16))
+        _, *own = self._native.mixed(Buffer.NORMED, 0)
+        operations = (Operation * len(own))(*cast(list[Operation], own))
+        self._engine.run(operations, len(own), work, step_of(b"", spans, (), 16))
         return out
 
     def in_chunks(self, made_TM: Numbers, sizes: Sequence[int]) -> Numbers:

@@ -9,8 +9,9 @@ import pytest
 from layerline.errors import ModelError
 from layerline.models.config_fields import ConfigFields
 from layerline.models.known_families import family_of_config
+from layerline.models.query_growth import QueryGrowth
 from layerline.models.sentencepiece import LONGEST_MADE, merges_by_score
-from layerline.models.spec import ModelSpec, QueryGrowth
+from layerline.models.spec import ModelSpec
 from layerline.models.text_part import text_config
 from tests.fakes.made_models import SIZES
 

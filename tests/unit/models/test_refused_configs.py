@@ -87,7 +87,10 @@ def test_unsupported_metadata(tmp_path: Path, metadata: Mapping[str, object], fe
         ({"rms_norm_eps": 10**400}, "rms_norm_eps must be a number"),
         ({"max_position_embeddings": 1 << 70}, "max_position_embeddings must be a whole number"),
         ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor must be a number from 1e-06"),
-        ({"rope_scaling": {"type": "llama3", **LLAMA3_SCALING, "low_freq_factor": 4.0}}, "more than low_freq_factor"),
+        (
+            {"rope_scaling": {"type": "llama3", **LLAMA3_SCALING, "low_freq_factor": 4.5}},
+            "no less than low_freq_factor",
+        ),
         ({"rope_scaling": [1]}, "rope_scaling must be an object"),
         ({"rope_theta": -1.0}, "rope_theta must be a number from 1e-06"),
         ({"rope_scaling": {"type": "llama3", **LLAMA3_SCALING, "factor": 1e-320}}, "factor must be a number from"),

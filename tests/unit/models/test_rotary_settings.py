@@ -115,6 +115,13 @@ def test_rotary_settings_of_a_gguf(tmp_path: Path) -> None:
     )
 
 
+def test_divisors_of_llama_4_have_one_bound(tmp_path: Path) -> None:
+    rope = replace(LLAMA3_ROPE, factor=16.0, high_frequency_factor=1.0)
+    factors = {"rope_freqs.weight": np.array(llama3_factors(rope, LLAMA.head_dim), np.float32)}
+    assert set(factors["rope_freqs.weight"].tolist()) == {1.0, 16.0}
+    assert rope_of(write_gguf(tmp_path / "model.gguf", LLAMA, tensors=factors)) == rope
+
+
 def test_rotary_divisors_of_another_scaling_are_refused(tmp_path: Path) -> None:
     factors = {"rope_freqs.weight": np.linspace(1, 8, LLAMA.head_dim // 2, dtype=np.float32)}
     with pytest.raises(ModelUnsupportedError, match=r"rope_freqs\.weight"):

@@ -116,7 +116,12 @@ def frames(draw: st.DrawFn) -> Frame:
     shape = draw(st.sampled_from([(rows,), (rows, 8)]))
     dtype = draw(st.sampled_from(list(DTYPE_BYTES)))
     return Frame(
-        epoch=draw(NUMBERS), step=draw(NUMBERS), spans=spans, tensor=tensor(dtype, *shape), timings=draw(TIMINGS)
+        epoch=draw(NUMBERS),
+        step=draw(NUMBERS),
+        spans=spans,
+        tensor=tensor(dtype, *shape),
+        timings=draw(TIMINGS),
+        ids=draw(st.sampled_from([None, tensor("int32", rows)])),
     )
 
 

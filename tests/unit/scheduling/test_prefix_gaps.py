@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.scheduling.pages import PagePool, pages_between, runs_of
-from coordinator.scheduling.prefix_tree import Branch, Match, PageKey, PrefixTree
+from coordinator.scheduling.branch import Branch, PageKey
+from coordinator.scheduling.pages import PagePool, pages_between
+from coordinator.scheduling.pool import runs_of
+from coordinator.scheduling.prefix_tree import Match, PrefixTree
 
 REACH_PAGES = 2
 POOL_PAGES = 12

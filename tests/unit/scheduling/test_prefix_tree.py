@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.scheduling.pages import PagePool, pages_between, runs_of
-from coordinator.scheduling.prefix_tree import Branch, Match, PageKey, PrefixTree
+from coordinator.scheduling.branch import Branch, PageKey
+from coordinator.scheduling.pages import PagePool, pages_between
+from coordinator.scheduling.pool import runs_of
+from coordinator.scheduling.prefix_tree import Match, PrefixTree
 from layerline.frames import PageRun
 
 

@@ -22,6 +22,7 @@ from tests.fakes.paged_pipeline import PagedPipeline, answer, scores
 STOP_IDS = frozenset({3, 11})
 STEM = tuple(range(20, 40))  # prompts begin with a part of it, so that many share a prefix
 STEPS_TO_END = 5000
+SLOTS = st.sampled_from([0, 2, 3, 4, 6, 20])
 SIZES = st.fixed_dictionaries(
     {
         "pages": st.integers(4, 24),
@@ -37,9 +38,10 @@ SIZES = st.fixed_dictionaries(
 class SchedulerWorld(RuleBasedStateMachine):
     """Requests come and go, steps are sent and come back, the pipeline is lost now and then."""
 
-    @initialize(reach_tokens=st.sampled_from([0, 2, 3, 8, 20]), sizes=SIZES)
-    def start(self, reach_tokens: int, sizes: dict[str, int]) -> None:
-        self.capacity = Capacity(max_waiting=6, open_ended_tokens=3, reach_tokens=reach_tokens, **sizes)
+    @initialize(reach_tokens=st.sampled_from([0, 2, 3, 8, 20]), slots=SLOTS, sizes=SIZES)
+    def start(self, reach_tokens: int, slots: int, sizes: dict[str, int]) -> None:
+        sizes = {**sizes, "reach_tokens": reach_tokens, "slots": slots}
+        self.capacity = Capacity(max_waiting=6, open_ended_tokens=3, **sizes)
         self.scheduler = Scheduler(self.capacity)
         self.pipeline = PagedPipeline(self.capacity.page_tokens, self.capacity.reach_tokens)
         self.requests: dict[int, SequenceRequest] = {}
@@ -107,10 +109,11 @@ class SchedulerWorld(RuleBasedStateMachine):
         self.pipeline.lose()
         self.in_flight.clear()
 
-    @rule(sizes=SIZES)
-    def lose_and_go_on_elsewhere(self, sizes: dict[str, int]) -> None:
+    @rule(sizes=SIZES, slots=SLOTS)
+    def lose_and_go_on_elsewhere(self, sizes: dict[str, int], slots: int) -> None:
         self.lose()
-        self.capacity = replace(self.capacity, **sizes)
+        slots = max(2, slots) if self.capacity.slots else 0
+        self.capacity = replace(self.capacity, slots=slots, **sizes)
         self.pipeline = PagedPipeline(self.capacity.page_tokens, self.capacity.reach_tokens)
         self._take(self.scheduler.renew(self.capacity))
 
@@ -119,7 +122,7 @@ class SchedulerWorld(RuleBasedStateMachine):
         self.scheduler.check()
         assert self.scheduler.steps_in_flight == len(self.in_flight) <= self.capacity.max_in_flight + 1
 
-    @precondition(lambda self: not self.capacity.reach_tokens)
+    @precondition(lambda self: not self.capacity.reach_tokens and not self.capacity.slots)
     @invariant()
     def who_is_in_flight_owns_its_pages(self) -> None:
         readers: dict[int, set[int]] = defaultdict(set)
@@ -144,7 +147,9 @@ class SchedulerWorld(RuleBasedStateMachine):
         assert set(self.ended) == set(self.requests), "not every request ended"
         assert self.scheduler.idle
         assert self.scheduler.pool.used_pages == 0
+        assert self.scheduler.slots is None or self.scheduler.slots.used == 0
         self.scheduler.lose()
+        assert self.scheduler.slots is None or self.scheduler.slots.free == self.capacity.slots
         assert self.scheduler.pool.free_pages == self.capacity.pages
         for number, request in self.requests.items():
             if request.is_scored:
@@ -186,6 +191,7 @@ class SchedulerWorld(RuleBasedStateMachine):
         assert not any(span.sequence in self.ended for span in step.spans)
         for span in step.spans:
             self._check_written(span)
+            assert bool(span.states) == (self.capacity.slots > 0)
 
     def _check_written(self, span: Span) -> None:
         """Nobody else reads or is offered a page that is written to."""
