@@ -8,8 +8,9 @@ Tensors have canonical names:
     embedding, output, final_norm,
     layers.N.{q, k, v, attention_output, gate, up, down}, each perhaps with a bias beside it, called q_bias and so on
     layers.N.{attention_norm, attention_after_norm, ffn_norm, ffn_after_norm, q_norm, k_norm}
-    layers.N.{sinks, output_scale}
+    layers.N.{sinks, output_scale, output_gate, output_gate_bias}
     token_table, token_projection, token_norm, layers.N.{token_gate, token_output, token_after_norm}
+    layers.N.{z, b, a, q_conv, k_conv, v_conv, decay, step_bias, gate_norm}, of a delta net, beside q, k and v
     layers.N.{router, router_bias, choice_bias, shared_logit, expert_scales}
     layers.N.{router_norm, experts_norm, experts_after_norm, shared_after_norm}
     layers.N.experts.E.{gate, up, down}, layers.N.shared.{gate, up, down}, each perhaps with a bias
@@ -111,12 +112,13 @@ class _Parts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PackedEntry:
-    """A tensor of the model; of each of its ranges the number of the stored tensor, its first row, rows and step."""
+    """A tensor of the model; of each of its ranges the number of the stored tensor, then what a `RowRange` has."""
 
     name: str
     shape: tuple[int, ...]
     rope_pairs: int
     added: float
+    minus_exponential: bool
     ranges: tuple[tuple[int, ...], ...]
 
 
@@ -145,7 +147,10 @@ def _table_fields(entries: tuple[TensorEntry, ...]) -> dict[str, Any]:
             "shape": entry.shape,
             "rope_pairs": entry.rope_pairs,
             "added": entry.added,
-            "ranges": [[numbers[part.tensor], part.first_row, part.rows, part.step] for part in entry.ranges],
+            "minus_exponential": entry.minus_exponential,
+            "ranges": [
+                [numbers[part.tensor], part.first_row, part.rows, part.group, part.step] for part in entry.ranges
+            ],
         }
         for entry in entries
     ]
@@ -159,6 +164,7 @@ def _entries(packed: _PackedCard) -> tuple[TensorEntry, ...]:
             shape=entry.shape,
             rope_pairs=entry.rope_pairs,
             added=entry.added,
+            minus_exponential=entry.minus_exponential,
             ranges=tuple(_range(packed.stored, part) for part in entry.ranges),
         )
         for entry in packed.tensors
@@ -166,6 +172,6 @@ def _entries(packed: _PackedCard) -> tuple[TensorEntry, ...]:
 
 
 def _range(stored: tuple[StoredTensor, ...], part: tuple[int, ...]) -> RowRange:
-    require(len(part) == 4 and 0 <= part[0] < len(stored), "a range of rows is of no stored tensor")
-    number, first_row, rows, step = part
-    return RowRange(tensor=stored[number], first_row=first_row, rows=rows, step=step)
+    require(len(part) == 5 and 0 <= part[0] < len(stored), "a range of rows is of no stored tensor")
+    number, first_row, rows, group, step = part
+    return RowRange(tensor=stored[number], first_row=first_row, rows=rows, group=group, step=step)

@@ -128,13 +128,13 @@ def model_from_config(
     )
 
 
-def layer_types(config: ConfigFields, default: Sequence[str]) -> list[str]:
-    """FULL or SLIDING for each layer; `default` if the config says nothing."""
+def layer_types(config: ConfigFields, default: Sequence[str], other: str = SLIDING) -> list[str]:
+    """FULL or `other` for each layer; `default` if the config says nothing."""
     if config.raw("layer_types") is None:
         return list(default)
     kinds = config.list_of(str, "layer_types")
-    if len(kinds) != layer_count(config) or not set(kinds) <= {FULL, SLIDING}:
-        raise unsupported(config, f"layer_types other than {FULL} or {SLIDING} for each layer")
+    if len(kinds) != layer_count(config) or not set(kinds) <= {FULL, other}:
+        raise unsupported(config, f"layer_types other than {FULL} or {other} for each layer")
     return kinds
 
 

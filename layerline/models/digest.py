@@ -20,7 +20,11 @@ def model_digest(spec: ModelSpec, tensors: Iterable[TensorEntry], tokenizer: Tok
             entry.shape,
             entry.rope_pairs,
             entry.added,
-            [[part.tensor.storage, part.tensor.sha256, part.first_row, part.rows, part.step] for part in entry.ranges],
+            entry.minus_exponential,
+            [
+                [part.tensor.storage, part.tensor.sha256, part.first_row, part.rows, part.group, part.step]
+                for part in entry.ranges
+            ],
         ]
         for entry in sorted(tensors, key=lambda entry: entry.name)
     ]

@@ -1,4 +1,4 @@
-"""Models of two kinds of layers: full ones, in which a row sees all that is before it, and sliding ones."""
+"""Models of two kinds of layers: full ones, in which a row sees all that is before it, and sliding or linear ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from layerline.models.spec import AttentionSpec, LayerSpec
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 
 
 def every_nth_full(layers: int, nth: int) -> list[str]:

@@ -20,6 +20,7 @@ from layerline.models.tensor_rules import EXPERTS, OF_TOKEN_INPUTS, Place, Tenso
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 EMBEDDING, OUTPUT, PREFIX = "model.embed_tokens.weight", "lm_head.weight", "model."
+FURTHER = "mtp."  # what guesses further tokens, where that is not in layers behind the last
 _LAYER_NAME = re.compile(r"(?:model\.layers|blk)\.(\d{1,6})\.")
 IGNORED = (
     "*.rotary_emb.inv_freq",
@@ -39,14 +40,16 @@ class _Wanted:
     shape: tuple[int, ...]
     stored_name: str
     first_row: int
+    group: int
+    step: int
     rope_pairs: int
-    added: float
     experts: int
     place: Place
 
     @property
     def end_row(self) -> int:
-        return self.first_row + (self.shape[0] - 1) * self.place.step + 1
+        last = self.shape[0] - 1
+        return self.first_row + last // self.group * self.step + last % self.group + 1
 
 
 def lay_out(
@@ -114,13 +117,18 @@ def _place(rule: TensorRule, layer: int, container: str, tensors: Mapping[str, S
 
 
 def _wanted(spec: ModelSpec, lengths: Mapping[str, int], rule: TensorRule, place: Place, layer: int) -> _Wanted:
+    groups, group, step = 1, 1, 1
+    if place.groups:
+        groups = lengths[place.groups]
+        group, step = (sum(lengths[side] for side in sides) // groups for sides in (rule.sides[:1], place.turns))
     return _Wanted(
         name=rule.name.format(n=layer),
         shape=tuple(lengths[side] for side in rule.sides),
         stored_name=place.name.format(n=layer),
-        first_row=sum(lengths[side] for side in place.after),
+        first_row=sum(lengths[side] for side in place.after) // groups,
+        group=group,
+        step=step,
         rope_pairs=spec.layer(layer).attention.head_dim if place.rope_pairs else 0,
-        added=place.added,
         experts=lengths[EXPERTS],
         place=place,
     )
@@ -144,9 +152,16 @@ def _entry(wanted: _Wanted, rows: int, container: str, tensors: Mapping[str, Sto
         tensor = tensor.matrix(expert)
     if wanted.place.recipe == TRANSPOSED:
         tensor = seen_transposed(tensor)
-    part = RowRange(tensor=tensor, first_row=wanted.first_row, rows=wanted.shape[0], step=wanted.place.step)
+    part = RowRange(
+        tensor=tensor, first_row=wanted.first_row, rows=wanted.shape[0], group=wanted.group, step=wanted.step
+    )
     return TensorEntry(
-        name=wanted.name, shape=wanted.shape, ranges=(part,), rope_pairs=wanted.rope_pairs, added=wanted.added
+        name=wanted.name,
+        shape=wanted.shape,
+        ranges=(part,),
+        rope_pairs=wanted.rope_pairs,
+        added=wanted.place.added,
+        minus_exponential=wanted.place.minus_exponential,
     )
 
 
@@ -162,7 +177,7 @@ def _refuse_unused(family: Family, spec: ModelSpec, unused: Iterable[str]) -> No
     """A tied model may come with a copy of its embedding as output; some files hold what their config implies."""
     ignored = (*IGNORED, *([OUTPUT] if spec.tied_output else []))
     for name in sorted(unused):
-        if family.has_further_layers and _layer_number(name) >= spec.layers:
+        if family.has_further_layers and (_layer_number(name) >= spec.layers or name.startswith(FURTHER)):
             continue
         if not any(fnmatchcase(name, pattern) for pattern in ignored):
             raise ModelUnsupportedError(f"Tensor {name} is none that a {spec.family} model is known to have.")

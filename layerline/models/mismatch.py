@@ -86,6 +86,8 @@ def _entry_difference(a: TensorEntry, b: TensorEntry) -> str:
         return "has its rows in another order"
     if a.added != b.added:
         return "has its numbers from another zero"
+    if a.minus_exponential != b.minus_exponential:
+        return "has the logarithms of its numbers in one of them"
     for one, other in zip_longest(a.ranges, b.ranges):
         difference = _range_difference(one, other)
         if difference:
@@ -94,8 +96,12 @@ def _entry_difference(a: TensorEntry, b: TensorEntry) -> str:
 
 
 def _range_difference(a: RowRange | None, b: RowRange | None) -> str:
-    if a is None or b is None or (a.first_row, a.rows, a.step) != (b.first_row, b.rows, b.step):
+    if a is None or b is None or _rows(a) != _rows(b):
         return "lies in other rows of what is stored"
     if a.tensor.sha256 != b.tensor.sha256:
         return f"holds other numbers (sha256 {a.tensor.sha256[:12]}… and {b.tensor.sha256[:12]}…)"
     return ""
+
+
+def _rows(part: RowRange) -> tuple[int, ...]:
+    return part.first_row, part.rows, part.group, part.step

@@ -12,12 +12,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from layerline.checks import require
 from layerline.errors import PlanInvalidError
+from layerline.models.head_groups import HeadGroups
 from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec, ShortConvSpec
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 
@@ -122,11 +123,11 @@ def _layer_shares(layer: LayerSpec, weights: Sequence[int], blocks: ColumnBlocks
     shared = [range(0)] * len(weights)
     if layer.feed_forward.experts is not None and layer.feed_forward.experts.shared_intermediate:
         shared = _column_ranges(layer.feed_forward.experts.shared_intermediate, blocks.shared, weights)
-    mixer = layer.mixer
+    mixer, groups = layer.mixer, HeadGroups.of(layer.mixer)
     return [
         LayerPart(
             heads=rank_heads,
-            kv_heads=_read_by(rank_heads, mixer.heads // mixer.kv_heads),
+            kv_heads=groups.read_by(rank_heads),
             intermediate=own,
             shared=own_shared,
         )
@@ -143,7 +144,7 @@ def _heads_shared(mixer: AttentionSpec | RecurrentSpec, weights: Sequence[int], 
         return [range(heads * own.start, heads * own.stop) for own in _proportional(mixer.groups, weights)]
     value_dim = mixer.value_dim if isinstance(mixer, DeltaNetSpec) else mixer.made_value_dim
     heads_of_a_block = blocks.attended // math.gcd(blocks.attended, value_dim)
-    return _head_ranges(mixer.heads, mixer.kv_heads, weights, heads_of_a_block)
+    return _head_ranges(HeadGroups.of(mixer), weights, heads_of_a_block)
 
 
 def _column_ranges(intermediate: int, block: int, weights: Sequence[int]) -> list[range]:
@@ -199,13 +200,13 @@ def _proportional(total: int, weights: Sequence[int]) -> list[range]:
     return [range(first, end) for first, end in pairwise(edges)]
 
 
-def _head_ranges(heads: int, kv_heads: int, weights: Sequence[int], unit: int) -> list[range]:
+def _head_ranges(groups: HeadGroups, weights: Sequence[int], unit: int) -> list[range]:
     """The cut into neighbouring ranges, each a plain decoder's, whose slowest rank is the fastest.
 
     It is between multiples of `unit` heads, if that can be. Of equals the one with the fewest key/value heads in all,
     then the one with more heads on the earlier ranks.
     """
-    group, count = heads // kv_heads, len(weights)
+    heads, count = groups.heads, len(weights)
     costs = [math.lcm(*weights) // weight for weight in weights]
 
     @functools.cache
@@ -214,36 +215,19 @@ def _head_ranges(heads: int, kv_heads: int, weights: Sequence[int], unit: int) -
         if rank == count:
             return (0, 0, ()) if first == heads else None
         cuts = []
-        for end in _ends(first, heads, group):
+        for end in groups.ends(first):
             if end % unit and end != heads:
                 continue
             rest = best(rank + 1, end)
             if rest is not None:
                 slowest = max(costs[rank] * (end - first), rest[0])
-                held = len(_read_by(range(first, end), group)) + rest[1]
+                held = len(groups.read_by(range(first, end))) + rest[1]
                 cuts.append((slowest, held, (first - end, *rest[2])))
         return min(cuts, default=None)
 
     found = best(0, 0)
     if found is None:
         assert unit > 1, "as many ranks as heads can be served in any case"
-        return _head_ranges(heads, kv_heads, weights, 1)
+        return _head_ranges(groups, weights, 1)
     edges = accumulate((-size for size in found[2]), initial=0)
     return [range(first, end) for first, end in pairwise(edges)]
-
-
-def _ends(first: int, heads: int, group: int) -> Iterator[int]:
-    """Where a range that begins at `first` may end so that it has as many heads of each group it touches.
-
-    It lies within a group, takes the last heads of one and as many of the next, or has whole groups.
-    """
-    left = group - first % group
-    yield from range(first + 1, first + left + 1)
-    if left < group and first + left < heads:
-        yield first + 2 * left
-    elif left == group:
-        yield from range(first + 2 * group, heads + 1, group)
-
-
-def _read_by(heads: range, group: int) -> range:
-    return range(heads.start // group, (heads.stop - 1) // group + 1)

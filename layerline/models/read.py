@@ -122,32 +122,33 @@ class TensorReader:
         for part in entry.ranges:
             wanted = range(max(rows.start, begin), min(rows.stop, begin + part.rows))
             if wanted:
-                own = part.part(range(wanted.start - begin, wanted.stop - begin))
+                own = part.parts(range(wanted.start - begin, wanted.stop - begin))
                 for block in self._range_blocks(part.tensor, own, columns, block_rows):
                     first_row = block.first_row + wanted.start - rows.start
                     yield replace(block, first_row=first_row, stored=_reordered(block.stored, order))
             begin += part.rows
 
     def _range_blocks(
-        self, tensor: StoredTensor, rows: range, columns: range, block_rows: int
+        self, tensor: StoredTensor, rows: Sequence[range], columns: range, block_rows: int
     ) -> Iterator[StoredBlock]:
         """Blocks of these rows and columns of a stored matrix, the first row as row 0."""
         if tensor.pieces:
             yield from self._made_blocks(tensor, rows, columns, block_rows)
             return
         _check_size(tensor)
-        whole = (rows, columns) == (range(tensor.rows), range(tensor.shape[-1]))
+        whole = (list(rows), columns) == ([range(tensor.rows)], range(tensor.shape[-1]))
         digest = hashlib.sha256() if whole else None
-        for first in range(0, len(rows), block_rows):
-            stored, part = self._read(tensor, rows[first : first + block_rows], columns, digest)
+        for first, block in _blocks(rows, block_rows):
+            stored, part = self._read(tensor, block, columns, digest)
             yield StoredBlock(first, tensor.storage, stored, part)
         self._check_unchanged(tensor, digest)
 
-    def _made_blocks(self, tensor: StoredTensor, rows: range, columns: range, block_rows: int) -> Iterator[StoredBlock]:
+    def _made_blocks(
+        self, tensor: StoredTensor, rows: Sequence[range], columns: range, block_rows: int
+    ) -> Iterator[StoredBlock]:
         """The same of a matrix in pieces, which are read whole."""
         matrix = matrix_of(tensor, {piece.role: self._piece(piece) for piece in tensor.pieces})
-        for first in range(0, len(rows), block_rows):
-            block = rows[first : first + block_rows]
+        for first, block in _blocks(rows, block_rows):
             stored, own = matrix.rows(range(block.start, block[-1] + 1))[:: block.step], columns
             if matrix.order is None:
                 stored, own = columns_of_blocks(tensor.storage, stored, columns)
@@ -172,9 +173,10 @@ class TensorReader:
             stored, columns = self._read(part.tensor, range(1), range(part.tensor.rows), digest)
             self._check_unchanged(part.tensor, digest)
             numbers = columns_to_float32(part.tensor.storage, stored, columns).reshape(-1, 1)
-            own = part.part(range(part.rows))
-            parts.append(numbers[own.start : own.stop : own.step])
+            parts += [numbers[own.start : own.stop : own.step] for own in part.parts(range(part.rows))]
         numbers = np.concatenate(parts)
+        if entry.minus_exponential:
+            numbers = -np.exp(numbers)
         if entry.added:
             numbers = numbers + np.float32(entry.added)
         wanted = np.ascontiguousarray(_reordered(numbers, order)[rows.start : rows.stop])
@@ -236,6 +238,15 @@ class TensorReader:
         if size_bytes != self._card.size_bytes:
             message = f"{self._path.name} has {size_bytes} bytes, {self._card.size_bytes} when it was indexed"
             raise ModelCorruptError(f"{message}: it has changed since it was indexed.", remedy=REMEDY)
+
+
+def _blocks(rows: Sequence[range], block_rows: int) -> Iterator[tuple[int, range]]:
+    """The same rows, at most so many at a time, and how many of them come before."""
+    before = 0
+    for part in rows:
+        for first in range(0, len(part), block_rows):
+            yield before + first, part[first : first + block_rows]
+        before += len(part)
 
 
 def _stored_order(entry: TensorEntry, head_order: Sequence[int]) -> list[int]:

@@ -19,6 +19,7 @@ from layerline.checks import require
 from layerline.models.feed_forward_spec import MOST_SIDE
 
 MOST_TAPS = 64
+LENGTH_EPSILON = 1e-6  # below the root by which a delta net makes queries and keys as long as 1
 STATE_NUMBER_BYTES = 4  # float32, whatever keys and values are held in
 
 
@@ -82,10 +83,11 @@ class DeltaNetSpec:
     """
 
     value_heads: int
-    key_heads: int  # each is read by as many neighbouring value heads
+    key_heads: int  # each is read by as many value heads
     key_dim: int
     value_dim: int
     taps: int
+    tiled: bool = False  # value head h reads key head h mod key_heads; otherwise neighbours read the same
 
     def __post_init__(self) -> None:
         _check_sizes(self.value_heads, self.key_heads, self.key_dim, self.value_dim, taps=self.taps)

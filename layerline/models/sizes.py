@@ -272,7 +272,7 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
             for side, length in zip(tensor.sides, tensor.lengths, strict=False)
         ]
         numbers[tensor.an_experts] += math.prod(map(len, sides))
-        if is_of_state(tensor.sides):
+        if is_of_state(tensor.sides, layer):
             held_bytes[False] += math.prod(map(len, sides)) * VECTOR_BYTES
             continue
         if len(sides) == 1:
@@ -302,6 +302,7 @@ def _widest_numbers(layer: LayerSpec) -> int:
         return max(2 * layer.feed_forward.intermediate, own.made_numbers + own.conv_channels + own.output_numbers)
     attention = layer.attention
     qkv_numbers = attention.query_numbers + attention.key_numbers + attention.value_numbers
+    qkv_numbers += attention.output_numbers * attention.output_gate
     if attention.latent is not None:  # queries as they are made, and what is read of latents, are numbers beside these
         qkv_numbers += attention.heads * (attention.made_query_dim + attention.value_dim)
     return max(2 * layer.feed_forward.intermediate, qkv_numbers)

@@ -41,6 +41,7 @@ class AttentionSpec:
     chunk_tokens: int = 0  # in the place of a window: a row sees those from the last multiple of it on; 0: all
     scale: float | None = None  # what the product of a query and a key is multiplied by; None: 1 / √head_dim
     query_growth: QueryGrowth | None = None
+    output_gate: bool = False  # what a head gives is multiplied by the sigmoid of as many numbers of the row
     sinks: bool = False  # each head has a learned score that takes its share and has no value
     soft_cap: float = 0.0  # scores stay within it on either side: cap * tanh(score / cap); 0: they are as they are
     value_norm: bool = False  # the values of each head are normed, without a weight
@@ -61,13 +62,17 @@ class AttentionSpec:
         require(self.qk_norm in get_args(QkNorm), "a norm of queries and keys that is not known")
         require(self.qk_norm != "turned_heads" or self.rope is not None, "a norm of rotated heads that are not rotated")
         turned = self.rope.turned_numbers(self.head_dim) if self.rope else 0
-        is_plain = self.qk_norm == "none" and not (self.qkv_bias or self.output_bias or self.query_growth)
+        is_plain = self.qk_norm == "none" and not (
+            self.qkv_bias or self.output_bias or self.query_growth or self.output_gate
+        )
         fits = self.kv_heads == 1 and is_plain and turned == self.turned_dim and self.value_dim % PANEL_ROWS == 0
         require(self.latent is None or fits, "latent attention of sizes that do not go together")
         makes, is_even = self.value_norm or self.keys_as_values, self.value_dim == self.head_dim
         is_other = self.qkv_bias or self.latent is not None
         require(not makes or (is_even and not is_other), "values that are not made like keys")
         require(self.source is None or not (makes or is_other or self.qk_norm == "rows"), "a reader of keys makes some")
+        makes_all = self.source is None and not self.keys_as_values
+        require(not self.output_gate or makes_all, "a gate of the output beside values that have no matrix")
 
     @property
     def turned_dim(self) -> int:

@@ -23,6 +23,7 @@ QUERY_LATENT, LATENT, MADE_FROM_LATENT = "query_latent", "latent", "made_from_la
 READ_LATENTS, PLAIN = "read_latents", "plain"
 TAPS, CONVOLVED = "taps", "convolved"  # of a recurrent layer's convolution, and its channels
 MADE = "made"  # all that a recurrent layer's first matrix makes
+KEY_HEADS = "key_heads"  # of a delta net, how many there are
 TOKEN_INPUT, TOKEN_INPUTS = "token_input", "token_inputs"  # what a layer gets of the token by itself; what all get
 
 
@@ -30,16 +31,19 @@ TOKEN_INPUT, TOKEN_INPUTS = "token_input", "token_inputs"  # what a layer gets o
 class Place:
     """Where a container has a tensor: in the stored one called `name`, below rows of the sides `after`.
 
-    If that is the stack of all experts' matrices, it is in the one of `expert`.
+    If that is the stack of all experts' matrices, it is in the one of `expert`. With `groups`, a side that has as many,
+    the rows of the sides `turns`, its own among them, take turns group by group; `after` are those before it in each.
     """
 
     name: str
     after: tuple[str, ...] = ()
     rope_pairs: bool = False  # the rows of a head are in GGUF-llama order, pair by pair
     added: float = 0.0  # to each number of a vector, before it is one of the model's
+    minus_exponential: bool = False  # -e to the power of each number of a vector is one of the model's
     expert: int | None = None
     recipe: str = ""  # of `layerline.models.quantised`, where that is how rows are made of what is stored
-    step: int = 1  # from each of its rows to the next
+    groups: str = ""
+    turns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +106,8 @@ def _recurrent_sides(recurrent: RecurrentSpec) -> dict[str, int]:
     }
     if isinstance(recurrent, DeltaNetSpec):
         keys = recurrent.key_numbers
-        return {**sides, QUERIES: keys, KEYS: keys, VALUES: recurrent.value_numbers, HEAD: recurrent.value_dim}
+        own = {VALUES: recurrent.value_numbers, HEAD: recurrent.value_dim, KEY_HEADS: recurrent.key_heads}
+        return {**sides, QUERIES: keys, KEYS: keys, **own}
     if isinstance(recurrent, Mamba2Spec):
         return {**sides, KEYS: recurrent.groups * recurrent.state_dim}
     return sides
@@ -118,9 +123,11 @@ def is_of_latents(sides: Sequence[str]) -> bool:
     return sides[1:] in ((LATENT,), (PLAIN,))
 
 
-def is_of_state(sides: Sequence[str]) -> bool:
-    """Whether the tensor of these sides is one by which rows change a recurrent state: it is held in float32."""
-    return TAPS in sides or sides == (CONVOLVED,)
+def is_of_state(sides: Sequence[str], layer: LayerSpec) -> bool:
+    """Whether the tensor of these sides is one by which rows of a recurrent layer change its state, or norm what they
+    read of it: it is held in float32.
+    """
+    return layer.recurrent is not None and (TAPS in sides or sides in ((CONVOLVED,), (HEADS,), (HEAD,)))
 
 
 def whole_rule(name: str, safetensors: str, gguf: str, *sides: str) -> TensorRule:

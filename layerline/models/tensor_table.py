@@ -94,21 +94,29 @@ class StoredTensor(StoredBytes):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowRange:
-    """Rows of a stored tensor: neighbours, or every so many."""
+    """Rows of a stored tensor: groups of neighbours, each of which begins `step` rows after the one before it."""
 
     tensor: StoredTensor
     first_row: int
     rows: int
+    group: int = 1
     step: int = 1
 
     def __post_init__(self) -> None:
-        require(self.first_row >= 0 and self.rows > 0 and self.step > 0, "rows out of range")
-        require(self.first_row + (self.rows - 1) * self.step < self.tensor.rows, "rows out of range")
+        require(self.first_row >= 0 and self.rows > 0 and 0 < self.group <= self.step, "rows out of range")
+        require(self._row(self.rows - 1) < self.tensor.rows, "rows out of range")
 
-    def part(self, rows: range) -> range:
+    def parts(self, rows: range) -> list[range]:
         """Which rows of the stored tensor some neighbours of these are."""
-        last = self.first_row + (rows.stop - 1) * self.step
-        return range(self.first_row + rows.start * self.step, last + 1, self.step)
+        if self.group in (1, self.step):
+            step = self.step if self.group == 1 else 1
+            return [range(self._row(rows.start), self._row(rows.stop - 1) + 1, step)]
+        edges = range(rows.start // self.group * self.group, rows.stop, self.group)
+        pieces = (range(max(first, rows.start), min(first + self.group, rows.stop)) for first in edges)
+        return [range(self._row(piece.start), self._row(piece.start) + len(piece)) for piece in pieces]
+
+    def _row(self, number: int) -> int:
+        return self.first_row + number // self.group * self.step + number % self.group
 
     @classmethod
     def whole(cls, tensor: StoredTensor) -> RowRange:
@@ -130,6 +138,7 @@ class TensorEntry:
     ranges: tuple[RowRange, ...]
     rope_pairs: int = 0  # rows of a head, if they are in GGUF-llama order (pairs interleaved) and must be put back
     added: float = 0.0  # to each number of a vector
+    minus_exponential: bool = False  # of each number of a vector, what is stored being x, -e^x is meant
 
     def __post_init__(self) -> None:
         require(len(self.shape) in (1, 2), "a tensor is neither a matrix nor a vector")

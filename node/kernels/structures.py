@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 12  # of all that is said here; the library must have the same
+VERSION = 13  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -17,6 +17,7 @@ FORMATS = (
 GROUPED_FORMATS = ("F8_E4M3", "F8_E5M2", "INT4", "INT8")  # those after them, of which the number says the groups too
 SCALES = ("F16", "BF16", "F32")
 KV_STORAGES = {"float32": 0, "bfloat16": 1, "int8": 2, "float16": 3}
+DELTA_COLUMNS = 32  # of the state of a delta net's head that go together
 TILE = 16  # positions whose keys and values lie together; also the rows of a panel
 
 
@@ -54,6 +55,8 @@ class OperationKind(IntEnum):
     HEAD_COPY = 19
     KEEP = 20
     COPY = 21
+    TIMES_SIGMOID = 22
+    DELTA = 23
 
 
 class GateKind(IntEnum):
@@ -172,6 +175,23 @@ class Convolution(ctypes.Structure):
         ("out_column", c_int32),
         ("silu", c_int32),
         ("padding", c_int32),
+    )
+
+
+class DeltaNet(ctypes.Structure):
+    """A gated delta net: vectors of its value heads, its sizes, and where in a slot the states of heads are."""
+
+    _fields_ = (
+        ("decay", c_void_p),
+        ("step_bias", c_void_p),
+        ("norm", c_void_p),
+        ("state_offset", c_int64),
+        ("value_heads", c_int32),
+        ("key_heads", c_int32),
+        ("key_dim", c_int32),
+        ("value_dim", c_int32),
+        ("tiled", c_int32),
+        ("epsilon", c_float),
     )
 
 

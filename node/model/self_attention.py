@@ -2,7 +2,10 @@
 
     Wo · attention(rotate(norm(Wqkv · x + b)))
 
-Source: grouped queries: Ainslie et al., GQA (2023).
+where a family may multiply what attention gives by the sigmoid of a gate that Wqkv makes, too.
+
+Source: grouped queries: Ainslie et al., GQA (2023). The gate: Qiu et al., Gated Attention for Large Language Models
+(2025).
 
 Shapes: T rows, C hidden, K key-value heads, G query heads of each, D numbers of a query or key, E numbers of a value.
 """
@@ -50,7 +53,7 @@ class RowsNorm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfAttention:
-    """`qkv` has the rows of q, k and v, one below the other.
+    """`qkv` has the rows of q, k, v and perhaps the gate, one below the other.
 
     Where values are keys, it has none of v; where a layer reads the keys of another, of q alone. `qk_norm` norms q and
     k, if there is one; `turned_norm` does so after they have been rotated.
@@ -83,7 +86,11 @@ class SelfAttention:
             turned_TND.narrow(1, 0, heads).mul_(_growth(spec.query_growth, step.attention.positions_T)[:, None, None])
         q_TKGD = turned_TND.narrow(1, 0, heads).view(rows, kv_heads, -1, spec.head_dim)
         kept = None if v_TKE is None else (turned_TND.narrow(1, heads, kv_heads), v_TKE)
-        return self.output(step.attention.attend(layer, q_TKGD, kept).flatten(1))
+        made_TE = step.attention.attend(layer, q_TKGD, kept).flatten(1)
+        if spec.output_gate:
+            first = spec.query_numbers + spec.key_numbers + spec.value_numbers
+            made_TE = made_TE * torch.sigmoid(qkv_TO.narrow(1, first, spec.output_numbers))
+        return self.output(made_TE)
 
     def _values(self, qkv_TO: Tensor, made_TND: Tensor) -> Tensor:
         """The values [T, K, E], of the queries and keys as they are made where these are keys."""

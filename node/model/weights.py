@@ -166,7 +166,8 @@ class _StageLoader:
         if isinstance(own, RecurrentSlices):
             assert layer.recurrent is not None, "it has slices of a recurrent layer"
             made = self._linear(own.made, own.made_bias)
-            recurrence = load_recurrence(self._source, layer.recurrent, own, self._held_as)
+            epsilon = self._part.norm_epsilon
+            recurrence = load_recurrence(self._source, layer.recurrent, own, self._held_as, epsilon)
             return RecurrentLayer(made=made, recurrence=recurrence, output=output)
         if isinstance(own, LatentSlices):
             return self._latent_attention(layer.attention, own, output)

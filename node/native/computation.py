@@ -16,6 +16,7 @@ from layerline.errors import StageFailedError
 from layerline.frames import Frame, SampledToken, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
+from layerline.models.recurrent import DeltaNetSpec
 from layerline.models.row_layout import StageRows
 from layerline.models.sizes import LOGITS_ROWS, ModelSizes
 from layerline.models.slot_sizes import slots_of
@@ -23,6 +24,7 @@ from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
 from node.kernels.engine import Engine
 from node.kernels.library import KernelsMissingError, chosen_instruction_set, library
+from node.native.delta_net import delta_net_bytes
 from node.native.kv_pages import KvPages
 from node.native.layers import Carried, NativeLayers, RankSums, Sizes
 from node.native.weights import Wanted, load_weights
@@ -144,7 +146,7 @@ def _among(part: ModelPart, group: RankGroup) -> tuple[RankSums | None, LogitsUs
 
 
 def _engine(threads: int, model: ModelSpec) -> Engine:
-    """With room for the attention of every layer of `model`."""
+    """With room for the attention of every layer of `model`, and for a head of every delta net."""
     try:
         wanted = {
             (kind.attention.heads, kind.attention.kv_heads, kind.attention.head_dim, kind.attention.value_dim)
@@ -152,6 +154,8 @@ def _engine(threads: int, model: ModelSpec) -> Engine:
             if kind.recurrent is None
         }
         scratch_bytes = max(library().calls.layerline_attention_bytes(*sizes) for sizes in wanted)
+        deltas = {kind.recurrent for kind in model.kinds if isinstance(kind.recurrent, DeltaNetSpec)}
+        scratch_bytes = max([scratch_bytes, *map(delta_net_bytes, deltas)])
         return Engine(library(), chosen_instruction_set(), threads, scratch_bytes)
     except KernelsMissingError as missing:
         message = f"The plan has the kernels compute here, but there are none: {missing}"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.feed_forward_spec import FeedForwardSpec
-from layerline.models.spec import LayerSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from node.kernels.structures import Operation, OperationKind
 from node.native.carrying_program import Carrying
 from node.native.feed_forward import NativeBranches, NativeExperts, NativeFeedForward, gate_kind
@@ -182,6 +182,8 @@ class _Building:
         yield from self._carrying.kept(index)
         reads = layer.spec.attention.source is not None
         yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index, flag=reads)
+        if layer.spec.attention.output_gate:
+            yield _opened(layer.spec.attention)
 
     def _gated(self, spec: FeedForwardSpec, source: Buffer, own: NativeFeedForward) -> Operations:
         """What the gate of a dense one lets through, in Buffer.NARROW."""
@@ -289,6 +291,17 @@ class _Building:
 
     def _norm(self, source: Buffer, target: Buffer, weight_C: NDArray[np.float32]) -> Operation:
         return norm(source, target, weight_C, self._spec.norm_epsilon, centred=self._spec.norm == "layer")
+
+
+def _opened(attention: AttentionSpec) -> Operation:
+    """Multiplies what heads give by the sigmoid of their gate, which is behind queries, keys and values."""
+    return Operation(
+        kind=OperationKind.TIMES_SIGMOID,
+        source=Buffer.WIDE,
+        target=Buffer.NARROW,
+        index=attention.query_numbers + attention.key_numbers + attention.value_numbers,
+        size=attention.output_numbers,
+    )
 
 
 def _passages(operations: Iterable[Operation | Buffer]) -> Iterator[Passage]:

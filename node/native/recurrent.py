@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.recurrent import RecurrentSpec, ShortConvSpec
+from layerline.models.recurrent import DeltaNetSpec, RecurrentSpec, ShortConvSpec
 from node.kernels.structures import Convolution, Operation, OperationKind
+from node.native.delta_net import NativeDeltaNet
 from node.native.feed_forward import Load
 from node.native.matrices import NativeMatrix
 from node.native.operations import Buffer, Operations, product
@@ -24,10 +25,10 @@ Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NativeRecurrent:
-    """Those of a layer beside its second matrix."""
+class NativeShortConv:
+    """Those of a short convolution beside its second matrix."""
 
-    spec: RecurrentSpec
+    spec: ShortConvSpec
     made: NativeMatrix
     conv_LC: Vector
     conv_bias_C: Vector | None
@@ -45,18 +46,32 @@ class NativeRecurrent:
         )
 
 
+NativeRecurrent = NativeShortConv | NativeDeltaNet
+
+
 def load_recurrent(
-    spec: RecurrentSpec, slices: RecurrentSlices, load: Load, load_vector: Callable[[Slices], Vector | None]
+    spec: RecurrentSpec,
+    slices: RecurrentSlices,
+    load: Load,
+    load_vector: Callable[[Slices], Vector | None],
+    norm_epsilon: float,
 ) -> NativeRecurrent:
     """That of these slices."""
-    assert isinstance(spec, ShortConvSpec), "no other is known"
     taps = load_vector(slices.conv)
     assert taps is not None, "every recurrent layer has a convolution"
     conv_LC = np.ascontiguousarray(taps.reshape(spec.conv_channels, spec.taps).T)
-    bias_C, channels = load_vector(slices.conv_bias), spec.channels
-    return NativeRecurrent(
+    made = load(slices.made, slices.made_bias)
+    if isinstance(spec, DeltaNetSpec):
+        return NativeDeltaNet(spec, made, conv_LC, load_vector, slices, norm_epsilon)
+    assert isinstance(spec, ShortConvSpec), "no other is known"
+    return _short_conv(spec, made, conv_LC, load_vector(slices.conv_bias))
+
+
+def _short_conv(spec: ShortConvSpec, made: NativeMatrix, conv_LC: Vector, bias_C: Vector | None) -> NativeShortConv:
+    channels = spec.channels
+    return NativeShortConv(
         spec=spec,
-        made=load(slices.made, slices.made_bias),
+        made=made,
         conv_LC=conv_LC,
         conv_bias_C=bias_C,
         convolution=Convolution(

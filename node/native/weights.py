@@ -160,7 +160,7 @@ class _Loading:
 
     def _recurrent(self, layer: LayerSpec, slices: RecurrentSlices) -> NativeRecurrent:
         assert layer.recurrent is not None, "it has slices of a recurrent layer"
-        return load_recurrent(layer.recurrent, slices, self._matrix, self._vector)
+        return load_recurrent(layer.recurrent, slices, self._matrix, self._vector, self._part.norm_epsilon)
 
     def _latent(self, spec: AttentionSpec, slices: LatentSlices) -> NativeLatent:
         return load_latent(self._library, self._source, spec, slices, self._wanted.weights, self._matrix)

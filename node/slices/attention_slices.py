@@ -13,7 +13,7 @@ from node.slices.tensor_source import TensorSlice
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionSlices:
-    """Those of a layer beside its output matrix; q, k and v, as far as it has them, are one matrix.
+    """Those of a layer beside its output matrix; q, k, v and the output's gate, as far as it has them, are one matrix.
 
     Empty: the layer has none of it.
     """
@@ -33,6 +33,8 @@ class AttentionSlices:
             rows = {"q": rows["q"]}
         if spec.keys_as_values:
             del rows["v"]
+        if spec.output_gate:
+            rows["output_gate"] = (sides.attended, ())
 
         def stacked(ending: str, columns: Side | None) -> Slices:
             return tuple(

@@ -37,7 +37,6 @@ from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import (
     FEED_FORWARD,
     HIDDEN,
-    ONE,
     Place,
     TensorRule,
     decoder_tensors,
@@ -106,9 +105,9 @@ def _expert(expert: int, part: str) -> tuple[TensorRule, TensorRule]:
     """A matrix of an expert, and its bias."""
     rows, columns = (HIDDEN, FEED_FORWARD) if part == "down" else (FEED_FORWARD, HIDDEN)
     stack = f"{FOLDER_LAYER}mlp.experts.{_STACKS[part]}"
-    quantised = Place(
-        name=f"{stack}.weight", after=(ONE,) if part == "up" else (), expert=expert, step=1 if part == "down" else 2
-    )
+    place = Place(name=f"{stack}.weight", expert=expert)
+    turns = replace(place, groups=FEED_FORWARD, turns=(FEED_FORWARD, FEED_FORWARD))
+    quantised = {"gate": turns, "up": replace(turns, after=(FEED_FORWARD,)), "down": place}[part]
     name, in_gguf = f"layers.{{n}}.experts.{expert}.{part}", f"{GGUF_LAYER}ffn_{part}_exps"
     matrix = TensorRule(
         name=name,

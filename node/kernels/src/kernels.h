@@ -54,6 +54,8 @@ struct AttentionForm {
     int32_t padding;
 };
 
+enum Activation { SILU, GELU_TANH, CLAMPED_SWIGLU, SIGMOID_GATE };
+
 constexpr int MOST_TAPS = 64;
 
 // Neighbouring rows of one sequence, the slot whose state they go on from, -1: none, and the one that they leave theirs in.
@@ -71,6 +73,21 @@ struct Convolution {
     int32_t channels, taps;
     int32_t column, times_before, times_after, out_column;
     int32_t silu, padding;
+};
+
+constexpr int DELTA_COLUMNS = 32;  // of the state of a delta net's head that go together
+
+// A gated delta net between the convolution of its rows and its second matrix. A row has the queries of all key heads, their keys,
+// values and a gate of all value heads, then a number each of how much these write and of how much they forget; queries and keys
+// have been normed. The states of heads are behind the first `state_offset` numbers of a slot.
+struct DeltaNet {
+    const float* decay;      // [value_heads], below 0
+    const float* step_bias;  // [value_heads]
+    const float* norm;       // [value_dim]
+    int64_t state_offset;
+    int32_t value_heads, key_heads, key_dim, value_dim;
+    int32_t tiled;  // whether value head h reads key head h mod key_heads; otherwise neighbours read the same
+    float epsilon;
 };
 
 enum Format {
@@ -118,6 +135,8 @@ struct Kernels {
                    Rows queries, Rows out, uint8_t* scratch);
     void (*convolve)(const Convolution& convolution, Rows in, Rows out, const StateRun* runs, int64_t run_count, float* states,
                      int64_t slot_numbers, int64_t first_channel, int64_t end_channel);
+    void (*delta_head)(const DeltaNet& net, int head, Rows in, Rows out, const StateRun* runs, int64_t run_count, float* states,
+                       int64_t slot_numbers, uint8_t* scratch);
 };
 
 constexpr int64_t SCRATCH_BYTES = 1 << 19;  // of each thread, for products; attention may need more

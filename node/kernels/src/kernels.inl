@@ -1,6 +1,7 @@
 // The kernels of one instruction set: included by one file for each, which says which one.
 #include "attention.h"
 #include "convolution.h"
+#include "delta_net.h"
 #include "float_products.h"
 #include "kernels.h"
 #include "products.h"
@@ -98,7 +99,7 @@ void unpack_row(int format, const uint8_t* panel, int64_t columns, int row, floa
 
 constexpr Kernels KERNELS = {
     LAYERLINE_NAME, prepared_bytes, rows_of_group, prepare, multiply, unpack_row, norm_row, turn_head, gate_row, cap_row, keep_row,
-    attend_rows, convolve,
+    attend_rows, convolve, delta_head,
 };
 
 }  // namespace

@@ -42,6 +42,8 @@ enum OperationKind {
     KEEP,          // keeps the keys of `in` from number `count` of each row on, and the values from number `size` on, in the pages
                    // of layer number `index`
     COPY,          // `size` numbers of each row of `in` from number `index` on -> out, from number `count` on
+    TIMES_SIGMOID,  // in place on `out`: `size` numbers a row, each times the sigmoid of that of `in` from number `index` on
+    DELTA,     // in -> out, by the `DeltaNet` that is `weight`; the states are those of layer number `index`
 };
 
 struct Operation {

@@ -10,7 +10,6 @@ namespace {
 constexpr int64_t ALIGNMENT = 64;
 constexpr int64_t READERS_A_TASK = 128;
 constexpr int HEADS_A_TASK = 16;      // of those that read one key-value head, if they are all there are
-constexpr int64_t CHANNELS_A_TASK = 256;  // of a convolution
 constexpr int64_t ROWS_A_TASK = 32;   // of a head's product
 constexpr int64_t READER_BYTES = 64;  // of what is kept of a reader besides its sums, at most
 
@@ -119,6 +118,15 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                 break;
             case CONVOLVE:
                 convolve(*own, work, step);
+                break;
+            case DELTA:
+                delta(*own, work, step);
+                break;
+            case TIMES_SIGMOID:
+                each_row(rows, [&](int64_t row) {
+                    float* numbers = row_of(out, row).data;
+                    kernels_.gate(row_of(in, row).data + own->index, numbers, numbers, own->size, SIGMOID_GATE);
+                });
                 break;
             case GATE:
                 each_row(rows, [&](int64_t row) {
@@ -314,25 +322,6 @@ void Engine::keep(const Pages& pages, Rows in, int64_t keys, int64_t values, con
 }
 
 // Where all heads read the same keys they are shared out as well as rows.
-void Engine::convolve(const Operation& operation, const Work& work, const Step& step) {
-    const Convolution& own = *static_cast<const Convolution*>(operation.weight);
-    const Rows in = work.buffers[operation.in], out = work.buffers[operation.out];
-    const States& states = work.layers[operation.index].states;
-    const int64_t parts = (own.channels + CHANNELS_A_TASK - 1) / CHANNELS_A_TASK;
-    auto task = [&](int64_t number, uint8_t*) {
-        const StepSpan& span = step.spans[number / parts];
-        const int64_t first = number % parts * CHANNELS_A_TASK, end = first + CHANNELS_A_TASK;
-        kernels_.convolve(own, in, out, step.states + span.first_state, span.state_count, states.numbers, states.slot_numbers,
-                          first, end < own.channels ? end : own.channels);
-    };
-    const int64_t tasks = step.span_count * parts;
-    if (step.rows <= FEW_ROWS) {
-        for (int64_t number = 0; number < tasks; number++) task(number, scratch_);
-    } else {
-        share(tasks, task);
-    }
-}
-
 void Engine::attend(const Operation& operation, const Work& work, const Step& step) {
     const Layer& layer = work.layers[operation.index];
     const Pages& pages = layer.pages;

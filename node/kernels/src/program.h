@@ -33,6 +33,7 @@ class Engine {
     void head_product(const Operation& operation, const Work& work, int64_t rows);
     void attend(const Operation& operation, const Work& work, const Step& step);
     void convolve(const Operation& operation, const Work& work, const Step& step);
+    void delta(const Operation& operation, const Work& work, const Step& step);
     void keep(const Pages& pages, Rows in, int64_t keys, int64_t values, const Step& step);
     void route(const Operation& operation, const Work& work, int64_t rows);
     void experts(const Operation& operation, const Work& work, int64_t rows);

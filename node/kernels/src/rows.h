@@ -3,9 +3,15 @@
 #pragma once
 #include <cmath>
 
+#include "kernels.h"
 #include "vectors.h"
 
 namespace {
+
+using layerline::CLAMPED_SWIGLU;
+using layerline::GELU_TANH;
+using layerline::SIGMOID_GATE;
+using layerline::SILU;
 
 inline float sum_of_lanes(const float lanes[PANEL_ROWS]) {
     float sums[8];
@@ -105,11 +111,11 @@ inline void cap_row(float* numbers, int64_t columns, float cap) {
     in_vectors(columns, [&](int64_t i, int count) { store_some(numbers + i, capped(load_some(numbers + i, count), cap), count); });
 }
 
-enum { SILU, GELU_TANH, CLAMPED_SWIGLU };
 constexpr float SWIGLU_ALPHA = 1.702f, SWIGLU_LIMIT = 7.0f;
 
 // activation(gate) * up. silu(x) = x / (1 + e^-x); gelu(x), by tanh, is x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)
-// (Hendrycks and Gimpel, 2016); the clamped one of gpt-oss is x / (1 + e^-ax) * (up + 1), x at most a limit and up within it.
+// (Hendrycks and Gimpel, 2016); the clamped one of gpt-oss is x / (1 + e^-ax) * (up + 1), x at most a limit and up within it. A
+// sigmoid has 1 in the place of x.
 inline void gate_row(const float* gate, const float* up, float* out, int64_t columns, int kind) {
     const F one = splat_float(1.0f), zero = splat_float(0.0f);
     in_vectors(columns, [&](int64_t i, int count) {
@@ -124,7 +130,7 @@ inline void gate_row(const float* gate, const float* up, float* out, int64_t col
             F cube = mul(mul(x, x), x);
             power = mul(splat_float(2.0f * 0.7978845608f), fma(splat_float(0.044715f), cube, x));
         }
-        F activated = div(x, add(one, exponential(sub(zero, power))));
+        F activated = div(kind == SIGMOID_GATE ? one : x, add(one, exponential(sub(zero, power))));
         store_some(out + i, mul(activated, own), count);
     });
 }

@@ -201,4 +201,4 @@ def test_numbers_are_rounded_to_float16_as_numpy_does_and_the_largest_is_the_end
 def test_structures_have_the_sizes_of_the_library() -> None:
     assert ctypes.sizeof(Operation) == 56
     assert ctypes.sizeof(Work) == 64
-    assert ctypes.sizeof(Step) == 64
+    assert ctypes.sizeof(Step) == 72
