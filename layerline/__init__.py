@@ -87,6 +87,7 @@ if TYPE_CHECKING:
         RequestCounts,
         RequestStats,
         SequenceStats,
+        SlotStats,
         StageStats,
         StatsReport,
     )
@@ -162,6 +163,7 @@ __all__ = [
     "ScoreOptions",
     "ScoringFinished",
     "SequenceStats",
+    "SlotStats",
     "StageFailedError",
     "StageReport",
     "StageStats",

@@ -118,6 +118,15 @@ class PageStats:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SlotStats:
+    """Slots of recurrent state now: those of sequences, those that hold the states of prefixes, and the others."""
+
+    used: int
+    cached: int
+    free: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RequestCounts:
     """Requests since the model was brought up, by how they ended; those refused were never taken."""
 
@@ -153,7 +162,7 @@ class StatsReport:
     """How the work goes. `requests` are all that are running and the latest that have ended, the newest first.
 
     `oldest_step_s` is how long the oldest step in flight has been so, 0 if there is none. `diagnosis` says in a few
-    sentences what holds the work up.
+    sentences what holds the work up. Only a model with recurrent layers has slots.
     """
 
     model: str
@@ -167,3 +176,4 @@ class StatsReport:
     counts: RequestCounts
     requests: tuple[RequestStats, ...]
     diagnosis: tuple[str, ...]
+    slots: SlotStats | None = None

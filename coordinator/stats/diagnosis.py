@@ -47,11 +47,14 @@ def _nothing_done(report: StatsReport) -> str:
 
 
 def _full_memory(report: StatsReport) -> str:
-    pages, waiting = report.pages, report.sequences.waiting
+    pages, slots, waiting = report.pages, report.slots, report.sequences.waiting
     share = pages.used / max(1, pages.used + pages.cached + pages.free)
+    who = "1 request waits" if waiting == 1 else f"{waiting} requests wait"
+    if waiting and slots and slots.cached + slots.free == 0:
+        states = f"as all {slots.used} slots of recurrent state are in use"
+        return f"{who} for memory, {states}: more memory for the nodes lets more in at once."
     if not waiting or share < FULL_PAGES:
         return ""
-    who = "1 request waits" if waiting == 1 else f"{waiting} requests wait"
     remedy = "--kv-dtype int8, more memory for the nodes, or smaller --max-tokens let more in at once"
     return f"{who} for memory, as {share:.0%} of the pages are in use: {remedy}."
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Literal, TypeVar
 
 from coordinator.stats.metric import Metric, Sample, metrics_text
-from layerline.stats_report import DurationStats, LinkStats, PageStats, PeriodStats, StageStats, StatsReport
+from layerline.stats_report import DurationStats, LinkStats, PageStats, PeriodStats, SlotStats, StageStats, StatsReport
 
 Told = TypeVar("Told")
 Labels = dict[str, str]
@@ -33,6 +33,8 @@ def _metrics(report: StatsReport) -> Iterator[Metric]:
     yield from _stage_metrics(recent.stages, total.stages)
     yield from _link_metrics(recent.links, total.links)
     yield from _page_metrics(report.pages)
+    if report.slots:
+        yield _metric("slots", "gauge", "Slots of recurrent state, by use.", _uses(report.slots))
 
 
 def _load_metrics(report: StatsReport) -> Iterator[Metric]:
@@ -89,11 +91,14 @@ def _link_metrics(recent: Iterable[LinkStats], total: Iterable[LinkStats]) -> It
 
 
 def _page_metrics(pages: PageStats) -> Iterator[Metric]:
-    uses = [({"use": "used"}, pages.used), ({"use": "cached"}, pages.cached), ({"use": "free"}, pages.free)]
-    yield _metric("pages", "gauge", "Pages of keys and values, by use.", uses)
+    yield _metric("pages", "gauge", "Pages of keys and values, by use.", _uses(pages))
     yield _counter("prefix_lookup_tokens_total", "Tokens that were looked for in the cache.", pages.lookup_tokens)
     yield _counter("prefix_hit_tokens_total", "Tokens that were found in the cache.", pages.hit_tokens)
     yield _counter("preemptions_total", "Sequences put back for want of pages.", pages.preemptions)
+
+
+def _uses(held: PageStats | SlotStats) -> list[tuple[Labels, float]]:
+    return [({"use": "used"}, held.used), ({"use": "cached"}, held.cached), ({"use": "free"}, held.free)]
 
 
 def _link_labels(index: int, link: LinkStats) -> Labels:

@@ -13,7 +13,7 @@ from coordinator.scheduling.figures import SchedulerFigures
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
 from coordinator.stats.diagnosis import diagnosed
-from coordinator.stats.report import page_stats, period_stats, sequence_stats
+from coordinator.stats.report import page_stats, period_stats, sequence_stats, slot_stats
 from coordinator.stats.request_log import RequestLog
 from coordinator.stats.route import Route
 from coordinator.stats.tally import StepRecord
@@ -122,6 +122,7 @@ class Recorder:
                 oldest_step_s=self.took_us / 1e6,
                 sequences=sequence_stats(figures),
                 pages=page_stats(figures),
+                slots=slot_stats(figures),
                 recent=period_stats(self._route, recent, recent_s),
                 total=period_stats(self._route, total, total_s),
                 counts=self._requests.counts(),

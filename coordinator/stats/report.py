@@ -6,7 +6,7 @@ from coordinator.scheduling.figures import SchedulerFigures
 from coordinator.stats.route import Route
 from coordinator.stats.tally import StageTally, Tally
 from layerline.requests import StageSummary
-from layerline.stats_report import LinkStats, PageStats, PeriodStats, SequenceStats, StageStats
+from layerline.stats_report import LinkStats, PageStats, PeriodStats, SequenceStats, SlotStats, StageStats
 
 
 def sequence_stats(figures: SchedulerFigures) -> SequenceStats:
@@ -30,6 +30,12 @@ def page_stats(figures: SchedulerFigures) -> PageStats:
         hit_share=_share(figures.hit_tokens, figures.lookup_tokens),
         preemptions=figures.preemptions,
     )
+
+
+def slot_stats(figures: SchedulerFigures) -> SlotStats | None:
+    """Slots of recurrent state by use; None if the model has none."""
+    slots = figures.slots
+    return SlotStats(used=slots.used, cached=slots.cached, free=slots.free) if slots else None
 
 
 def period_stats(route: Route, tally: Tally, period_s: float) -> PeriodStats:

@@ -31,7 +31,7 @@ from layerline.models.spec import ModelSpec
 from layerline.models.tensor_table import MOST_BYTES, RowRange, StoredTensor, TensorEntry, stored_tensors
 from layerline.plain import noun_of
 
-CARD_VERSION = 10
+CARD_VERSION = 11
 MAX_CARD_BYTES = 256 << 20
 MAX_CARD_PARTS = 1 << 22  # of lists and tables; one with 40,000 matrices of experts has a third of them
 MAX_NOTES, MAX_NOTE_LETTERS = 8, 400

@@ -17,7 +17,7 @@ Message Piece Completion Finished Usage Timings StageSummary
 CoordinatorFacts NodesReport NodeReport ModelsReport ModelReport PlanReport PipelineReport StageReport ManualStage
 PrepareEvent Announcement Planned NodeProgress Ready
 ScoreOptions WindowScores ScoringFinished Perplexity
-StatsReport PeriodStats StageStats LinkStats DurationStats SequenceStats PageStats RequestStats RequestCounts
+StatsReport PeriodStats StageStats LinkStats DurationStats SequenceStats PageStats SlotStats RequestStats RequestCounts
 LayerlineError InternalError UsageError NoNodesError NoCoordinatorError DeadlineError OverloadedError
 ModelError ModelNotFoundError ModelUnreadableError ModelCorruptError ModelMismatchError ModelUnsupportedError
 PlanError PlanDoesNotFitError PlanInvalidError

@@ -17,9 +17,9 @@ from layerline.errors import ProtocolError
 from layerline.frames import Frame, PageRun, TensorBytes
 from layerline.models.row_layout import row_into
 from layerline.models.sizes import ModelSizes
-from tests.fakes.gemma4_families import GEMMA4_FAMILIES, SHARING
+from tests.fakes.gemma4_families import GEMMA4_FAMILIES, SHARING, SHARING_IN_GGUF, in_gguf
 from tests.fakes.logits import assert_close
-from tests.fakes.made_models import FamilyModel, write_family
+from tests.fakes.made_models import FamilyModel, write_family, write_family_gguf
 from tests.fakes.ranked_stages import RankedStage, ranks_of
 from tests.fakes.tiny_models import BY_KERNELS, Rows, StageChain, StoredModel, frame_of, logits_of, reference_logits
 
@@ -104,6 +104,31 @@ def test_plans_count_what_stages_hold(case: Case, computed: dict[str, Any], kv_d
                 sizes = whole.of_rank(part)
                 assert stage.kv_bytes == sizes.kv_bytes_per_token(range(first, end)) * spec.pages * spec.page_tokens
                 assert stage.weights_bytes == sizes.weights_bytes(range(first, end))
+
+
+@COMPUTED
+@pytest.mark.parametrize("storage", ["Q8_0", "Q4_0"])
+def test_quantised_tables(tmp_path: Path, storage: str, computed: dict[str, Any]) -> None:
+    """A stage holds its columns of the table as they are stored, where these are whole blocks."""
+    keys = {**SHARING_IN_GGUF, "embedding_length_per_layer_input": 32}
+    model = FamilyModel(config={**SHARING, "hidden_size_per_layer_input": 32}, gguf=in_gguf(**keys))
+    folder = write_family(tmp_path / "model", model)
+    path = write_family_gguf(tmp_path / "model.gguf", folder, model, storage_of=lambda name: stored_as(name, storage))
+    stored = StoredModel.at(path)
+    stages = {**computed, "weights": "stored"}
+    whole, split = stored.chain(1, **stages), stored.chain(3, **stages)
+    rows = Rows(token_ids=TOKENS, pages=PAGES)
+    assert_close(logits_of(split.step(rows)[0]), logits_of(whole.step(rows)[0]))
+    spec = stored.spec(2, 3, **stages)
+    (stage,) = ranks_of(stored, 1, 2, 3, **stages)
+    assert stage.weights_bytes == ModelSizes.of_stage(stored.card, spec).weights_bytes(range(2, 4))
+    table = stored.card.tensor("token_table")
+    assert table is not None
+    assert table.storage == storage
+
+
+def stored_as(name: str, storage: str) -> str:
+    return storage if name.startswith("per_layer_token_embd") else ""
 
 
 def between(case: Case, first_layer: int, count: int = 3) -> Frame:

@@ -12,6 +12,7 @@ class SlotBook:
 
     def __init__(self, slots: int) -> None:
         self._slots: dict[int, tuple[int, int] | None] = dict.fromkeys(range(slots))  # by when they were written
+        self._used: dict[int, set[int | None]] = {}  # of each sequence, by its last span
 
     def runs(self, sequence: int, start: int, count: int) -> tuple[StateRun, ...]:
         """The runs of these rows, from the state that was left at `start`; none of a model without slots."""
@@ -19,6 +20,7 @@ class SlotBook:
             return ()
         places = {place: slot for slot, place in self._slots.items() if place is not None}
         source = places[sequence, start] if start else None
+        self._used[sequence] = {source}
         end = start + count
         ends = [*range(start // BORDER_TOKENS * BORDER_TOKENS + BORDER_TOKENS, end, BORDER_TOKENS), end]
         runs = []
@@ -29,11 +31,13 @@ class SlotBook:
         return tuple(runs)
 
     def _taken(self, sequence: int, position: int) -> int:
-        """A slot for that state: the one that it had, or the oldest that no other sequence is going to go on from."""
-        places = {slot: place for slot, place in self._slots.items() if place is not None}
-        reached = {own: slot for slot, (own, _) in places.items() if own != sequence}
-        slot = next(slot for slot in self._slots if slot not in reached.values())
-        slot = next((other for other, place in places.items() if place == (sequence, position)), slot)
+        """A slot for that state: the one that it had, or the oldest that no other sequence has used last."""
+        used = {slot for other, slots in self._used.items() if other != sequence for slot in slots}
+        slot = next(slot for slot in self._slots if slot not in used)
+        for other, place in self._slots.items():
+            if place == (sequence, position):
+                slot = other
         del self._slots[slot]
         self._slots[slot] = (sequence, position)
+        self._used[sequence].add(slot)
         return slot

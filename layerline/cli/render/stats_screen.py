@@ -65,6 +65,8 @@ def _state_lines(report: StatsReport) -> Iterator[str]:
         f"pages now: {pages.used} used, {pages.cached} cached, {pages.free} free; since start {pages.hit_tokens}"
         f" of {pages.lookup_tokens} tokens were cached ({pages.hit_share:.0%}), {pages.preemptions} preemptions"
     )
+    if report.slots:
+        yield f"slots now: {report.slots.used} used, {report.slots.cached} cached, {report.slots.free} free"
     yield f"requests since start: {ended}"
 
 

@@ -65,11 +65,12 @@ def from_config(config: ConfigFields) -> ModelSpec:
         feed_forward=_feed_forward(config),
         branch_scale=config.positive("residual_multiplier", 1.0),
     )
-    recurrent = replace(full, mixer=mamba2_from_config(config))
+    kinds = _kinds(config)
+    recurrent = replace(full, mixer=mamba2_from_config(config)) if LINEAR in kinds else full
     return model_from_config(
         config,
         NAME,
-        [full if kind == FULL else recurrent for kind in _kinds(config)],
+        [full if kind == FULL else recurrent for kind in kinds],
         context_tokens,
         embedding_scale=config.positive("embedding_multiplier", 1.0),
         logit_scale=1.0 / config.positive("logits_scaling", 1.0),

@@ -1163,6 +1163,31 @@ class PageStats(_message.Message):
 Global___PageStats: _TypeAlias = PageStats  # noqa: Y015
 
 @_typing.final
+class SlotStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USED_FIELD_NUMBER: _builtins.int
+    CACHED_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
+    used: _builtins.int
+    cached: _builtins.int
+    free: _builtins.int
+    def __init__(
+        self,
+        *,
+        used: _builtins.int = ...,
+        cached: _builtins.int = ...,
+        free: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "free", b"free", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SlotStats: _TypeAlias = SlotStats  # noqa: Y015
+
+@_typing.final
 class RequestCounts(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1267,6 +1292,7 @@ class StatsReport(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     up_s: _builtins.float
     steps_in_flight: _builtins.int
@@ -1291,6 +1317,10 @@ class StatsReport(_message.Message):
 
     @_builtins.property
     def diagnosis(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def slots(self) -> Global___SlotStats:
+        """absent unless the model has recurrent layers"""
+
     def __init__(
         self,
         *,
@@ -1305,10 +1335,11 @@ class StatsReport(_message.Message):
         counts: Global___RequestCounts | None = ...,
         requests: _abc.Iterable[Global___RequestStats] | None = ...,
         diagnosis: _abc.Iterable[_builtins.str] | None = ...,
+        slots: Global___SlotStats | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "pages", b"pages", "recent", b"recent", "sequences", b"sequences", "total", b"total"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "pages", b"pages", "recent", b"recent", "sequences", b"sequences", "slots", b"slots", "total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "diagnosis", b"diagnosis", "model", b"model", "oldest_step_s", b"oldest_step_s", "pages", b"pages", "recent", b"recent", "requests", b"requests", "sequences", b"sequences", "steps_in_flight", b"steps_in_flight", "total", b"total", "up_s", b"up_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "diagnosis", b"diagnosis", "model", b"model", "oldest_step_s", b"oldest_step_s", "pages", b"pages", "recent", b"recent", "requests", b"requests", "sequences", b"sequences", "slots", b"slots", "steps_in_flight", b"steps_in_flight", "total", b"total", "up_s", b"up_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -85,6 +85,12 @@ def test_layers_are_told_by_the_names_of_any_year(key: str, names: tuple[str, st
     assert kinds(spec) == [True, False, True, True]
 
 
+def test_without_mamba_layers_nothing_is_asked_of_them() -> None:
+    spec = spec_of({"layer_types": ["attention"] * LAYERS, "mamba_proj_bias": True, "position_embedding_type": "rope"})
+    assert kinds(spec) == [False] * LAYERS
+    assert spec.layer(0).attention.rope is not None
+
+
 @pytest.mark.parametrize("limit", [None, [0.0, math.inf], [0, {"__float__": "Infinity"}]])
 def test_steps_without_bounds_may_be_said_in_any_way(limit: object) -> None:
     assert kinds(spec_of({"time_step_limit": limit})) == [True, False, True, False]

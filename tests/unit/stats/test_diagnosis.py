@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.stats.diagnosis import MOST_SENTENCES, diagnose, diagnosed
-from layerline.stats_report import LinkStats, PageStats, SequenceStats
+from layerline.stats_report import LinkStats, PageStats, SequenceStats, SlotStats
 from tests.fakes.stats_report import link_stats, period_stats, stage_stats, stats_report
 
 SLOW = "The link attic → cellar takes 40% of a step, by estimate: a faster link helps more than a faster machine."
@@ -91,6 +91,21 @@ def one_stage(busy_share: float, **changes: Any) -> dict[str, Any]:
                 "nodes, or smaller --max-tokens let more in at once."
             ],
             id="full memory",
+        ),
+        pytest.param(
+            {},
+            {"sequences": sequences(1), "slots": SlotStats(used=6, cached=0, free=0)},
+            [
+                "1 request waits for memory, as all 6 slots of recurrent state are in use: more memory for the nodes "
+                "lets more in at once."
+            ],
+            id="no slot",
+        ),
+        pytest.param(
+            {},
+            {"sequences": sequences(1), "slots": SlotStats(used=5, cached=1, free=0)},
+            ["Nothing stands out. The stages are busy: attic 50%, cellar 50% of the time."],
+            id="cached slots can be had",
         ),
         pytest.param(
             {},

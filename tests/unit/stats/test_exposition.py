@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.stats.exposition import exposition
 from coordinator.stats.metric import Metric, Sample, metrics_text
+from layerline.stats_report import SlotStats
 from tests.fakes.stats_report import period_stats, stage_stats, stats_report
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\})? (\S+)')
@@ -63,6 +64,7 @@ def test_every_number_of_a_report_is_there_under_its_name() -> None:
     assert values["layerline_link_payload_bytes_total"][between] == 3 << 20
     assert values["layerline_link_wire_seconds"][between] == pytest.approx(0.01)
     assert values["layerline_pages"] == {(("use", "used"),): 50, (("use", "cached"),): 20, (("use", "free"),): 30}
+    assert "layerline_slots" not in values
     assert values["layerline_prefix_hit_tokens_total"] == {(): 250}
     assert values["layerline_sequences"][(("state", "decoding"),)] == 4
     assert values["layerline_requests_total"][(("reason", "refused"),)] == 1
@@ -103,3 +105,8 @@ def test_lines_are_as_the_format_has_them() -> None:
     assert metrics_text([metric]) == (
         '# HELP x_seconds One\\\\two\\nthree.\n# TYPE x_seconds summary\nx_seconds 2\nx_seconds_sum{a="b",c="d"} 0.5\n'
     )
+
+
+def test_slots_are_told_where_there_are_any() -> None:
+    values = Parsed(exposition(stats_report(slots=SlotStats(used=3, cached=2, free=1)))).values
+    assert values["layerline_slots"] == {(("use", "used"),): 3, (("use", "cached"),): 2, (("use", "free"),): 1}

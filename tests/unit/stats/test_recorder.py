@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coordinator.scheduling.events import Ended, Token
-from coordinator.scheduling.figures import SchedulerFigures
+from coordinator.scheduling.figures import SchedulerFigures, SlotFigures
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
 from layerline.frames import SampledToken, StepResult, TensorBytes, TokenScores
-from layerline.stats_report import StatsReport
+from layerline.stats_report import SlotStats, StatsReport
 from tests.fakes.booked_pipeline import BookedPipeline, HandClock, step
 from tests.fakes.memory_ring import route
 
@@ -171,3 +173,10 @@ def test_figures_of_the_scheduler_are_handed_on() -> None:
     assert (told.sequences.waiting, told.sequences.prefilling, told.sequences.decoding) == (1, 2, 3)
     assert (told.pages.used, told.pages.cached, told.pages.free, told.pages.preemptions) == (5, 6, 7, 9)
     assert told.pages.hit_share == 0.25
+
+
+def test_slots_are_told_only_of_a_model_that_has_some() -> None:
+    recorder = Recorder(route(1), HandClock())
+    assert recorder.report(FIGURES).slots is None
+    figures = replace(FIGURES, slots=SlotFigures(used=3, cached=2, free=1))
+    assert recorder.report(figures).slots == SlotStats(used=3, cached=2, free=1)

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from layerline import AsyncClient, Client, RequestError
 from layerline.cli.main import program
+from layerline.stats_report import SlotStats
 from tests.fakes.coordinator_service import FakeCoordinator, serving
 from tests.fakes.stats_report import request_stats, stats_report
 
@@ -68,6 +69,12 @@ def test_the_rest_is_in_lines(address: str) -> None:
     pages = "pages now: 50 used, 20 cached, 30 free; since start 250 of 1000 tokens were cached (25%), 2 preemptions"
     assert pages in told
     assert "requests since start: 5 stop, 4 length, 3 cancelled, 2 failed, 1 refused" in told
+
+
+def test_a_model_with_recurrent_layers_has_a_line_for_slots(address: str, fake: FakeCoordinator) -> None:
+    assert not any(line.startswith("slots") for line in lines(run(address)))
+    fake.stats = stats_report(slots=SlotStats(used=3, cached=2, free=1))
+    assert "slots now: 3 used, 2 cached, 1 free" in lines(run(address))
 
 
 def test_many_requests_are_cut_with_a_word(address: str, fake: FakeCoordinator) -> None:
