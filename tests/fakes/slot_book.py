@@ -29,11 +29,11 @@ class SlotBook:
         return tuple(runs)
 
     def _taken(self, sequence: int, position: int) -> int:
-        """A slot for that state, which no state of the same place has any more."""
-        slot = next(iter(self._slots))
-        for other, place in self._slots.items():
-            if place == (sequence, position):
-                slot = other
+        """A slot for that state: the one that it had, or the oldest that no other sequence is going to go on from."""
+        places = {slot: place for slot, place in self._slots.items() if place is not None}
+        reached = {own: slot for slot, (own, _) in places.items() if own != sequence}
+        slot = next(slot for slot in self._slots if slot not in reached.values())
+        slot = next((other for other, place in places.items() if place == (sequence, position)), slot)
         del self._slots[slot]
         self._slots[slot] = (sequence, position)
         return slot
