@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,7 +178,7 @@ def test_rows_may_be_groups_among_others(tmp_path: Path, card: ModelCard, storag
 
 @pytest.mark.parametrize("change", [{"group": 0}, {"group": 8}, {"step": 3}, {"rows": 17}, {"first_row": 5}])
 def test_groups_that_are_not_within_a_tensor_are_refused(
-    tmp_path: Path, card: ModelCard, change: dict[str, int]
+    tmp_path: Path, card: ModelCard, change: dict[str, Any]
 ) -> None:
     _, _, entry = raw(tmp_path, card, "F32")
     part = RowRange(tensor=stored_of(entry), first_row=0, rows=16, group=4, step=6)
