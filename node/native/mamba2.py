@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.recurrent import Mamba2Spec
-from node.kernels.structures import Convolution, Mamba2, Operation, OperationKind
+from node.kernels.recurrent_structures import Convolution, Mamba2
+from node.kernels.structures import Operation, OperationKind
 from node.native.matrices import NativeMatrix
 from node.native.operations import Buffer, Operations, product
 from node.slices.feed_forward_slices import Slices

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec, ShortConvSpec
-from node.kernels.structures import Convolution, Operation, OperationKind
+from node.kernels.recurrent_structures import Convolution
+from node.kernels.structures import Operation, OperationKind
 from node.native.delta_net import NativeDeltaNet
 from node.native.feed_forward import Load
 from node.native.mamba2 import NativeMamba2
