@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 13  # of all that is said here; the library must have the same
+VERSION = 14  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -57,6 +57,8 @@ class OperationKind(IntEnum):
     COPY = 21
     TIMES_SIGMOID = 22
     DELTA = 23
+    MAMBA2 = 24
+    GATED_NORM = 25
 
 
 class GateKind(IntEnum):
@@ -192,6 +194,21 @@ class DeltaNet(ctypes.Structure):
         ("value_dim", c_int32),
         ("tiled", c_int32),
         ("epsilon", c_float),
+    )
+
+
+class Mamba2(ctypes.Structure):
+    """A Mamba 2 layer: vectors of its heads, its sizes, and where in a slot the states of heads are."""
+
+    _fields_ = (
+        ("decay", c_void_p),
+        ("skip", c_void_p),
+        ("step_bias", c_void_p),
+        ("state_offset", c_int64),
+        ("heads", c_int32),
+        ("head_dim", c_int32),
+        ("groups", c_int32),
+        ("state_dim", c_int32),
     )
 
 

@@ -152,6 +152,23 @@ static std::vector<float> delta_net(const Kernels& kernels, const std::vector<fl
     return out;
 }
 
+// Mamba 2 behind its convolution: rows of one sequence in two runs.
+static std::vector<float> scanned(const Kernels& kernels, const std::vector<float>& rows, int count) {
+    const int heads = 5, dim = 70, keys = 24, width = 2 * heads * dim + 2 * keys + heads, channels = heads * dim + 2 * keys;
+    const StateRun runs[] = {{0, 50, -1, 0}, {50, count - 50, 0, 1}};
+    std::vector<float> own(rows.begin(), rows.begin() + count * width), out(static_cast<size_t>(count * heads * dim));
+    std::vector<float> states(2 * (3 * channels + heads * dim * keys)), weight(rows.rbegin(), rows.rbegin() + 4 * channels);
+    const int64_t slot = static_cast<int64_t>(states.size() / 2);
+    const float decay[] = {-9.0f, -3.0f, -1.0f, -0.3f, -0.01f};
+    const Convolution convolution = {weight.data(), nullptr, channels, 4, heads * dim, -1, -1, heads * dim, 1, 0};
+    kernels.convolve(convolution, {own.data(), width}, {own.data(), width}, runs, 2, states.data(), slot, 0, channels);
+    const Mamba2 layer = {decay, decay, decay, 3 * channels, heads, dim, 1, keys};
+    for (int head = 0; head < heads; head++) {
+        kernels.mamba_head(layer, head, {own.data(), width}, {out.data(), heads * dim}, runs, 2, states.data(), slot);
+    }
+    return out;
+}
+
 int main() {
     const Kernels& one = *KERNELS(COMPARED);
     const Kernels& other = *kernels_plain;
@@ -164,6 +181,7 @@ int main() {
     for (int tiled = 0; tiled < 2; tiled++) {
         compare("a delta net", 0, tiled, delta_net(one, rows, 50, tiled != 0), delta_net(other, rows, 50, tiled != 0));
     }
+    compare("Mamba 2", 0, 0, scanned(one, rows, 90), scanned(other, rows, 90));
     std::vector<float> in(1000), up(1000), normed[2], gated[2];
     for (float& own : in) own = number() * 9;
     for (float& own : up) own = number();

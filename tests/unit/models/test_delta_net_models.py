@@ -69,7 +69,7 @@ def test_a_config_that_says_little_has_what_transformers_has(
         ({"rope_parameters": {"rope_type": "ntk", "factor": 2.0}}, "rope scaling 'ntk'"),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(changes: Mapping[str, object], feature: str) -> None:
+def test_what_is_not_there_is_refused_by_name(changes: dict[str, Any], feature: str) -> None:
     with pytest.raises(ModelUnsupportedError, match=feature):
         spec_of(NEXT, changes)
 
@@ -83,7 +83,7 @@ def test_what_is_not_there_is_refused_by_name(changes: Mapping[str, object], fea
         ({"layer_types": ["linear_attention"] * 4}, "no layer has attention"),
     ],
 )
-def test_what_cannot_be_is_refused(changes: Mapping[str, object], reason: str) -> None:
+def test_what_cannot_be_is_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises((ModelError, ValueError), match=reason):
         spec_of(NEXT, changes)
 
