@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ SMALL: dict[str, object] = {
 }
 
 
-def spec_of(model_type: str = NEXT, **config: object) -> ModelSpec:
-    fields = ConfigFields({**SMALL, "model_type": model_type, **config}, "config.json")
+def spec_of(model_type: str, changes: Mapping[str, object]) -> ModelSpec:
+    fields = ConfigFields({**SMALL, "model_type": model_type, **changes}, "config.json")
     return family_of_config(model_type).from_config(fields)
 
 
@@ -46,7 +47,7 @@ def spec_of(model_type: str = NEXT, **config: object) -> ModelSpec:
 def test_a_config_that_says_little_has_what_transformers_has(
     model_type: str, kv_heads: int, experts: tuple[int, int, int] | None
 ) -> None:
-    spec = spec_of(model_type)
+    spec = spec_of(model_type, {})
     full, net = spec.layer(3).mixer, spec.layer(0).mixer
     assert isinstance(full, AttentionSpec)
     assert (full.kv_heads, full.head_dim, full.output_gate, full.qk_norm) == (kv_heads, 256, True, "heads")
@@ -70,7 +71,7 @@ def test_a_config_that_says_little_has_what_transformers_has(
 )
 def test_what_is_not_there_is_refused_by_name(changes: dict[str, Any], feature: str) -> None:
     with pytest.raises(ModelUnsupportedError, match=feature):
-        spec_of(**changes)
+        spec_of(NEXT, changes)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_what_is_not_there_is_refused_by_name(changes: dict[str, Any], feature: 
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises((ModelError, ValueError), match=reason):
-        spec_of(**changes)
+        spec_of(NEXT, changes)
 
 
 @pytest.mark.parametrize(
