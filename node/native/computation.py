@@ -18,9 +18,10 @@ from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.recurrent import DeltaNetSpec
 from layerline.models.row_layout import StageRows
-from layerline.models.sizes import LOGITS_ROWS, ModelSizes
+from layerline.models.sizes import ModelSizes
 from layerline.models.slot_sizes import slots_of
 from layerline.models.spec import ModelSpec
+from layerline.models.workspace import LOGITS_ROWS
 from layerline.plan import StageSpec
 from node.kernels.engine import Engine
 from node.kernels.library import KernelsMissingError, chosen_instruction_set, library

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from layerline.frames import Span, TensorBytes
 from layerline.models.row_layout import StageRows
-from layerline.models.sizes import LOGITS_ROWS
 from layerline.models.spec import AttentionSpec, ModelSpec
+from layerline.models.workspace import LOGITS_ROWS
 from node.kernels.engine import Engine, aligned_bytes, aligned_rows
 from node.kernels.structures import Rotation, Rows, Work
 from node.native.attention import NativeAttention

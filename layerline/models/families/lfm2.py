@@ -13,6 +13,7 @@ from layerline.models.config_fields import (
     unsupported,
 )
 from layerline.models.config_rope import rope_from_config
+from layerline.models.decoder_rules import ENDS, decoder_tensors
 from layerline.models.family import Family
 from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_fields import (
@@ -29,7 +30,7 @@ from layerline.models.layer_kinds import FULL
 from layerline.models.recurrent import ShortConvSpec
 from layerline.models.recurrent_rules import short_conv_tensors
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import ENDS, TensorRule, decoder_tensors, end_renamed, renamed
+from layerline.models.tensor_rules import TensorRule, end_renamed, renamed
 
 NAME = "lfm2"
 CONV = "conv"
