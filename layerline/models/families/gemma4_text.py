@@ -69,8 +69,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     if config.raw("use_bidirectional_attention") == "all":
         raise unsupported(config, "attention that is not causal (use_bidirectional_attention)")
     if not config.raw("rope_parameters"):
-        values = {name: config.raw(name) for name in config.names()}
-        config = ConfigFields({**values, "rope_parameters": _ROTATIONS}, config.where)
+        config = config.replaced({"rope_parameters": _ROTATIONS})
     token_input = config.nullable_integer("hidden_size_per_layer_input", missing=0 if is_unified else 256, null=0)
     vocabulary = config.integer("vocab_size")
     if token_input and config.integer("vocab_size_per_layer_input", 262144) != vocabulary:
