@@ -10,19 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from layerline.models.decoder_rules import decoder_tensors
 from layerline.models.feed_forward_spec import ExpertsSpec, FeedForwardSpec
 from layerline.models.spec import LayerSpec
-from layerline.models.tensor_rules import (
-    EXPERTS,
-    FEED_FORWARD,
-    HIDDEN,
-    ONE,
-    SHARED,
-    Place,
-    TensorRule,
-    decoder_tensors,
-    layer_rule,
-)
+from layerline.models.tensor_rules import EXPERTS, FEED_FORWARD, HIDDEN, ONE, SHARED, Place, TensorRule, layer_rule
 
 FOLDER_LAYER, GGUF_LAYER = "model.layers.{n}.", "blk.{n}."
 GATE, UP, DOWN = "gate", "up", "down"

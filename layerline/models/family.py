@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from layerline.models.config_fields import ConfigFields
+from layerline.models.decoder_rules import ENDS, decoder_tensors
 from layerline.models.gguf_fields import GgufModel
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import ENDS, TensorRule, decoder_tensors
+from layerline.models.tensor_rules import TensorRule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -94,6 +94,10 @@ class Fields:
         """The same, and those of `values` that are missing."""
         return type(self)({**values, **self._values}, self.where)
 
+    def replaced(self, values: Mapping[str, object]) -> Self:
+        """The same, but for what `values` say."""
+        return type(self)({**self._values, **values}, self.where)
+
     def names(self) -> list[str]:
         """What there is, be it null."""
         return list(self._values)

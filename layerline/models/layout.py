@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from layerline.errors import ModelCorruptError, ModelUnsupportedError
+from layerline.models.decoder_rules import OF_TOKEN_INPUTS
 from layerline.models.family import Family
 from layerline.models.quantised.transposed import TRANSPOSED, seen_transposed
 from layerline.models.spec import ModelSpec
 from layerline.models.stored import REMEDY, tensor_corrupt
-from layerline.models.tensor_rules import EXPERTS, OF_TOKEN_INPUTS, Place, TensorRule, side_lengths
+from layerline.models.tensor_rules import EXPERTS, Place, TensorRule, side_lengths
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 EMBEDDING, OUTPUT, PREFIX = "model.embed_tokens.weight", "lm_head.weight", "model."

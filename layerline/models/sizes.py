@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from layerline.models.decoder_rules import ENDS
 from layerline.models.held import VECTOR_BYTES, WeightForm, divided_by
 from layerline.models.known_families import family_of_config
 from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, model_parts
-from layerline.models.row_layout import read_outside, widest_row
+from layerline.models.row_layout import read_outside
 from layerline.models.slot_sizes import sequence_bytes
 from layerline.models.spec import LayerSpec, ModelSpec
 from layerline.models.tensor_rules import (
     ATTENDED,
-    ENDS,
     FEED_FORWARD,
     MADE_FROM_LATENT,
     SHARED,
@@ -32,14 +32,8 @@ from layerline.models.tensor_rules import (
 from layerline.models.tensor_table import TensorEntry
 from layerline.models.token_input_sizes import TOKEN_TENSORS, token_input_sizes, token_norm_bytes
 from layerline.models.weight_size import WeightSize
+from layerline.models.workspace import workspace_bytes
 from layerline.plan import DTYPE_BYTES, StageSpec
-
-LOGITS_ROWS = 64  # rows whose logits are computed at once: the output matrix is large, so the fewer times the better
-FURTHER_BYTES = 32 << 20  # of workspace, for all that is small
-
-PREPARED_BYTES = 9  # of a number of a row that the kernels prepare for a product, at most
-TILE_NUMBERS = 1 << 22  # of a matrix that torch unpacks at a time: a launch for each operation is little beside them
-TILE_BYTES = 12  # of each while it is unpacked, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,31 +185,8 @@ class ModelSizes:
         return sum(self.kv_bytes[layers.start : layers.stop]) + outside
 
     def workspace_bytes(self, max_rows: int, *, has_output: bool) -> int:
-        """Bytes that a stage needs beside weights and KV while it computes a step of `max_rows` rows.
-
-        An upper bound of what is alive at once: the residual, what rows carry beside it and what layers get of tokens,
-        the widest products and their float32 copies, what is
-        unpacked of a matrix, the attention scores of one block of queries, and the logits of LOGITS_ROWS rows, of one
-        of them in float32. Where the vocabulary is split, these may have to be brought together, in parts and whole.
-        """
-        widest, form = max(map(_widest_numbers, self.part.kinds)), self.form
-        number_bytes = max(4, DTYPE_BYTES[form.dtype])
-        beside = 2 * (widest_row(self.model) - self.model.hidden) + 3 * self.model.layers * self.model.token_input
-        rows = rows_of_all = max_rows * (3 * self.part.hidden + 2 * widest + beside) * number_bytes
-        prepared = max_rows * max(self.part.hidden, widest)
-        for kind in self.part.kinds:
-            pairs, widths = max_rows * kind.feed_forward.experts_of_a_row, kind.feed_forward.widths
-            rows = max(rows, rows_of_all + pairs * (2 * self.part.hidden + 3 * max(widths)) * number_bytes)
-            prepared = max(prepared, pairs * max(self.part.hidden, *widths))
-        if form.kernels:
-            rows += prepared * PREPARED_BYTES
-        elif self.unpacks:
-            rows += TILE_NUMBERS * TILE_BYTES
-        logits_bytes = min(LOGITS_ROWS, max_rows) * (VECTOR_BYTES if form.kernels else DTYPE_BYTES[form.dtype])
-        logits = self.part.vocabulary * (logits_bytes + 4)
-        if self.part.vocabulary < self.model.vocabulary:
-            logits += self.model.vocabulary * (2 * logits_bytes + 4)
-        return rows + has_output * logits + FURTHER_BYTES
+        """Bytes that a stage needs beside weights and KV while it computes a step of `max_rows` rows."""
+        return workspace_bytes(self.model, self.part, self.form, max_rows, unpacks=self.unpacks, has_output=has_output)
 
 
 def _counted(
@@ -293,16 +264,3 @@ def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm
         converted=frozenset(converted[False]),
         of_latents=frozenset(converted[True]),
     )
-
-
-def _widest_numbers(layer: LayerSpec) -> int:
-    """Numbers of the widest products of one row."""
-    if layer.recurrent is not None:
-        own = layer.recurrent
-        return max(2 * layer.feed_forward.intermediate, own.made_numbers + own.conv_channels + own.output_numbers)
-    attention = layer.attention
-    qkv_numbers = attention.query_numbers + attention.key_numbers + attention.value_numbers
-    qkv_numbers += attention.output_numbers * attention.output_gate
-    if attention.latent is not None:  # queries as they are made, and what is read of latents, are numbers beside these
-        qkv_numbers += attention.heads * (attention.made_query_dim + attention.value_dim)
-    return max(2 * layer.feed_forward.intermediate, qkv_numbers)

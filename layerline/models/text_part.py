@@ -26,7 +26,7 @@ _PREFIXES = {
     "language_model.lm_head.": "lm_head.",
 }
 _OF_TEXT = (
-    *("model.layers.", "model.embed_tokens.", "model.norm.", "lm_head."),
+    *("model.layers.", "model.embed_tokens.", "model.norm.", "model.embedding_norm.", "lm_head."),
     *("model.embed_tokens_per_layer.", "model.per_layer_model_projection.", "model.per_layer_projection_norm."),
 )
 
@@ -38,12 +38,11 @@ def is_multimodal(config: ConfigFields) -> bool:
 
 def text_config(config: ConfigFields) -> ConfigFields:
     """What the config says of the language model, in a section of its own or beside the others."""
-    values = config.raw(_SECTION)
-    if not isinstance(values, Mapping):
+    if not isinstance(config.raw(_SECTION), Mapping):
         return config
     section = config.section(_SECTION)
     if config.raw(_TIED) is not None:  # what is said of the whole counts
-        section = ConfigFields({_TIED: config.raw(_TIED)}, section.where).with_missing(values)
+        section = section.replaced({_TIED: config.raw(_TIED)})
     return section.with_missing({key: config.raw(key) for key in _OF_ALL if config.has(key)})
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from layerline.models.decoder_rules import OF_TOKEN_INPUTS, TOKEN_PROJECTION, TOKEN_TABLE
 from layerline.models.held import WeightForm
 from layerline.models.spec import ModelSpec
-from layerline.models.tensor_rules import OF_TOKEN_INPUTS, TOKEN_PROJECTION, TOKEN_TABLE
 from layerline.models.tensor_table import TensorEntry
 from layerline.models.weight_size import WeightSize
 

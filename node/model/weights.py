@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from layerline.models.card import ModelCard
 from layerline.models.feed_forward_spec import FeedForwardSpec
@@ -25,27 +24,24 @@ from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
 from layerline.models.rope_spec import RopeSpec
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
-from node.model.attention.backend import LayerAttention
+from node.model.attention_load import AttentionLoading
 from node.model.branched_feed_forward import BranchedFeedForward
 from node.model.decoder import Branch, Decoder, Layer, Output
 from node.model.embedding import Embedding
 from node.model.experts import ExpertsFeedForward, Router
 from node.model.feed_forward import FeedForward, GatedFeedForward
-from node.model.latent_attention import LatentAttention, QueryLatent
+from node.model.latent_attention import LatentAttention
 from node.model.linear.forms import Linear
 from node.model.linear.load import HeldAs, load_embedding, load_linear, load_tensor, load_tied
 from node.model.norm import Norm
 from node.model.recurrent.load import load_recurrence
 from node.model.recurrent_layer import RecurrentLayer
 from node.model.rope import Rope
-from node.model.self_attention import HeadsNorm, RowsNorm, SelfAttention
+from node.model.self_attention import SelfAttention
 from node.model.token_inputs import TokenBranch, TokenInputs
-from node.slices.attention_slices import AttentionSlices
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
-from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices
 from node.slices.recurrent_slices import RecurrentSlices
-from node.slices.rope_frequencies import value_order
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 from node.slices.token_input_slices import TokenInputSlices
 
@@ -169,52 +165,8 @@ class _StageLoader:
             epsilon = self._part.norm_epsilon
             recurrence = load_recurrence(self._source, layer.recurrent, own, self._held_as, epsilon)
             return RecurrentLayer(made=made, recurrence=recurrence, output=output)
-        if isinstance(own, LatentSlices):
-            return self._latent_attention(layer.attention, own, output)
-        return self._attention(layer.attention, own, output)
-
-    def _attention(self, spec: AttentionSpec, slices: AttentionSlices, output: Linear) -> SelfAttention:
-        order = value_order(spec)
-        return SelfAttention(
-            core=LayerAttention(spec=spec, sinks_KG=self._sinks(slices, spec)),
-            rope=None if spec.rope is None else self._ropes[spec.rope, spec.head_dim],
-            qk_norm=self._qk_norm(slices, spec),
-            turned_norm=self._turned_norm(spec),
-            qkv=self._linear(slices.qkv, slices.qkv_bias),
-            output=output,
-            value_norm=self._value_norm(spec),
-            value_order_E=torch.tensor(order, device=self._held_as.device) if order else None,
-        )
-
-    def _value_norm(self, spec: AttentionSpec) -> Norm | None:
-        ones_E = torch.ones(spec.value_dim, dtype=self._held_as.dtype, device=self._held_as.device)
-        return Norm(ones_E, self._part.norm_epsilon) if spec.value_norm else None
-
-    def _latent_attention(self, spec: AttentionSpec, slices: LatentSlices, output: Linear) -> LatentAttention:
-        latent, query_latent = spec.latent, None
-        assert latent is not None, "it has slices of a latent"
-        assert spec.rope is not None, "the key beside a latent is turned"
-        if latent.query_rank:
-            norm = Norm(load_tensor(self._source, slices.query_norm, self._held_as), latent.norm_epsilon)
-            query_latent = QueryLatent(down=self._linear(slices.query_down), norm=norm)
-        up = [load_tensor(self._source, [part], self._held_as) for part in slices.up]
-        if latent.apart:
-            keys_NPL = up[0].view(spec.heads, spec.value_dim, -1).transpose(1, 2)
-            values_NEL = up[1].view(spec.heads, -1, spec.value_dim)
-        else:
-            made_NML = up[0].view(spec.heads, -1, spec.value_dim)
-            keys_NPL, values_NEL = torch.split(made_NML, [latent.plain_dim, latent.value_dim], dim=1)
-        return LatentAttention(
-            core=LayerAttention(spec=spec),
-            rope=self._ropes[spec.rope, spec.head_dim],
-            query_latent=query_latent,
-            queries=self._linear(slices.queries),
-            latent=self._linear(slices.latent),
-            latent_norm=Norm(load_tensor(self._source, slices.latent_norm, self._held_as), latent.norm_epsilon),
-            keys_NPL=keys_NPL,
-            values_NEL=values_NEL,
-            output=output,
-        )
+        loading = AttentionLoading(self._source, self._held_as, self._part.norm_epsilon, self._ropes)
+        return loading.attention(layer.attention, own, output)
 
     def _feed_forward(self, spec: FeedForwardSpec, layer: LayerSlices) -> FeedForward:
         slices = layer.feed_forward
@@ -258,38 +210,12 @@ class _StageLoader:
             down=self._linear(slices.down, slices.down_bias),
         )
 
-    def _sinks(self, slices: AttentionSlices, spec: AttentionSpec) -> Tensor | None:
-        """Of each head, in float32."""
-        if not spec.sinks:
-            return None
-        return load_tensor(self._source, slices.sinks, self._held_as).float().view(spec.kv_heads, -1)
-
     def _branch(self, before: Slices, after: Slices, scale: float) -> Branch:
         norms = [self._norm(slices) if slices else None for slices in (before, after)]
         return Branch(before=norms[0], after=norms[1], scale=scale)
 
     def _linear(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> Linear:
         return load_linear(self._source, slices, self._held_as, bias)
-
-    def _qk_norm(self, slices: AttentionSlices, spec: AttentionSpec) -> HeadsNorm | RowsNorm | None:
-        """The heads of q and k share a weight each, if each head is normed by itself."""
-        if spec.qk_norm in ("none", "turned_heads"):
-            return None
-        epsilon = self._part.norm_epsilon
-        q = load_tensor(self._source, slices.q_norm, self._held_as)
-        if spec.source is not None:
-            return HeadsNorm(Norm(q.expand(spec.heads, -1), epsilon))
-        k = load_tensor(self._source, slices.k_norm, self._held_as)
-        if spec.qk_norm == "rows":
-            return RowsNorm(Norm(q, epsilon), Norm(k, epsilon), spec.heads)
-        return HeadsNorm(Norm(torch.cat([q.expand(spec.heads, -1), k.expand(spec.kv_heads, -1)]), epsilon))
-
-    def _turned_norm(self, spec: AttentionSpec) -> HeadsNorm | None:
-        """It has no weight."""
-        if spec.qk_norm != "turned_heads":
-            return None
-        ones_D = torch.ones(spec.head_dim, dtype=self._held_as.dtype, device=self._held_as.device)
-        return HeadsNorm(Norm(ones_D, self._part.norm_epsilon))
 
     def _norm(self, slices: Sequence[TensorSlice]) -> Norm:
         return Norm(load_tensor(self._source, slices, self._held_as), self._part.norm_epsilon, self._part.norm)

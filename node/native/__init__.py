@@ -4,7 +4,7 @@ matrices     matrices and vectors, from slices of stored tensors to panels
 kv_pages     the memory of keys and values, and the tiles of a step's spans
 program      what is done for a step, as operations that the kernels run one after the other
 operations   the operations, and the buffers of rows that they work on
-latent       the weights of attention with a latent; latent_program what is done with them
+attention    the weights of plain attention, and its operations; `latent` and `recurrent` have what is in its place
 weights      loading: which slices each matrix consists of
 computation  the whole: frames in, rows and logits out
 """

@@ -18,15 +18,18 @@ from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.recurrent import DeltaNetSpec
 from layerline.models.row_layout import StageRows
-from layerline.models.sizes import LOGITS_ROWS, ModelSizes
+from layerline.models.sizes import ModelSizes
 from layerline.models.slot_sizes import slots_of
 from layerline.models.spec import ModelSpec
+from layerline.models.workspace import LOGITS_ROWS
 from layerline.plan import StageSpec
 from node.kernels.engine import Engine
 from node.kernels.library import KernelsMissingError, chosen_instruction_set, library
+from node.native.attention import NativeAttention
 from node.native.delta_net import delta_net_bytes
 from node.native.kv_pages import KvPages
 from node.native.layers import Carried, NativeLayers, RankSums, Sizes
+from node.native.program import NativeLayer
 from node.native.weights import Wanted, load_weights
 from node.ranks.group import RankGroup
 from node.slices.carried_heads import CarriedHeads
@@ -125,7 +128,7 @@ def load_computation(
         pages=spec.pages,
         page_tokens=spec.page_tokens,
         kv_dtype=spec.held_kv_dtype,
-        sinks=[*(layer.sinks for layer in weights.layers), *(None for _ in rows.outside)],
+        sinks=[*(_sinks(layer) for layer in weights.layers), *(None for _ in rows.outside)],
         page_numbers=rows.all_page_numbers,
         slots=slots_of(card.spec, spec.held_kv_dtype, spec.pages * spec.page_tokens),
     )
@@ -134,6 +137,10 @@ def load_computation(
     held = Sizes(max_rows=spec.max_rows, precision=spec.precision, dtype=spec.dtype)
     layers = NativeLayers(engine, own, weights, pages, held, Carried(rows=rows, heads=heads), sums)
     return NativeComputation(layers, use, weights_bytes=total_bytes, kv_bytes=pages.nbytes)
+
+
+def _sinks(layer: NativeLayer) -> NDArray[np.float32] | None:
+    return layer.mixer.sinks if isinstance(layer.mixer, NativeAttention) else None
 
 
 def _among(part: ModelPart, group: RankGroup) -> tuple[RankSums | None, LogitsUse]:

@@ -1,4 +1,6 @@
-"""The weights of attention with a latent as the kernels have them.
+"""The weights of attention with a latent as the kernels have them, and what is done with them for the rows of a step.
+
+node/model/latent_attention.py tells the same for torch.
 
 Where a file has what makes keys and values of latents in one matrix, that for keys is multiplied the other way round,
 and both are held in plain numbers; where it has them apart they lie as they are multiplied, and are held as other
@@ -22,9 +24,10 @@ from layerline.models.held import FLOATS, PANEL_ROWS, matrix_bytes, turned_stora
 from layerline.models.spec import AttentionSpec
 from node.kernels.engine import aligned_bytes, pack
 from node.kernels.library import Library
-from node.kernels.structures import Matrix, Segment
+from node.kernels.structures import Matrix, Operation, OperationKind, Segment
 from node.native.feed_forward import Load
 from node.native.matrices import NativeMatrix, Panels, load_vector
+from node.native.operations import Buffer, Operations, norm, product, turn
 from node.slices.feed_forward_slices import Slices
 from node.slices.latent_slices import LatentSlices
 from node.slices.stored_rows import in_storage
@@ -57,6 +60,8 @@ class HeadMatrices:
 class NativeLatent:
     """Those of a layer; without a latent of queries `query_down` and `query_norm` are None."""
 
+    spec: AttentionSpec
+    rotation: int  # its number among the stage's
     query_down: NativeMatrix | None
     query_norm: NDArray[np.float32] | None
     queries: NativeMatrix
@@ -66,13 +71,40 @@ class NativeLatent:
     values: HeadMatrices  # [E, L]
 
     @property
-    def matrices(self) -> tuple[NativeMatrix, ...]:
-        """Those that whole rows are multiplied with."""
+    def row_matrices(self) -> tuple[NativeMatrix, ...]:
+        """Those that all rows of a step are multiplied with."""
         return tuple(matrix for matrix in (self.query_down, self.queries, self.latent) if matrix is not None)
+
+    def mixed(self, source: Buffer, index: int) -> Operations:
+        """What the output matrix takes of the rows of `source`, in Buffer.NARROW; `index` is the layer's number.
+
+        Of each query and of the key the numbers that are turned come first.
+        """
+        spec, latent = self.spec, self.spec.latent
+        assert latent is not None, "it has weights of a latent"
+        made_of = source
+        if self.query_down is not None and self.query_norm is not None:
+            made_of = Buffer.NARROW
+            yield product(source, made_of, self.query_down)
+            yield norm(made_of, made_of, self.query_norm, latent.norm_epsilon)
+        yield product(made_of, Buffer.WIDE, self.queries)
+        yield product(source, Buffer.KEY, self.latent)
+        yield turn(Buffer.WIDE, self.rotation, spec.heads, spec.made_query_dim)
+        yield turn(Buffer.KEY, self.rotation, 1, spec.head_dim)
+        yield norm(Buffer.LATENT, Buffer.LATENT, self.latent_norm, latent.norm_epsilon)
+        yield _head_product(Buffer.WIDE, Buffer.READING, self.keys, spec.heads, kept=spec.turned_dim)
+        yield Operation(kind=OperationKind.ATTEND, source=Buffer.READING, target=Buffer.READ, index=index)
+        yield _head_product(Buffer.READ, Buffer.NARROW, self.values, spec.heads)
 
 
 def load_latent(
-    library: Library, source: TensorSource, spec: AttentionSpec, slices: LatentSlices, weights: str, load: Load
+    library: Library,
+    source: TensorSource,
+    spec: AttentionSpec,
+    rotation: int,
+    slices: LatentSlices,
+    weights: str,
+    load: Load,
 ) -> NativeLatent:
     """That of these slices; `load` makes a matrix as others are held, in `weights`."""
     assert spec.latent is not None, "it has slices of a latent"
@@ -82,6 +114,8 @@ def load_latent(
         made = _turned_round(library, source, spec, slices.up, weights)
     keys, values = (HeadMatrices(panels, spec.heads) for panels in made)
     return NativeLatent(
+        spec=spec,
+        rotation=rotation,
         query_down=load(slices.query_down, ()) if slices.query_down else None,
         query_norm=load_vector(source, slices.query_norm) if slices.query_norm else None,
         queries=load(slices.queries, ()),
@@ -89,6 +123,18 @@ def load_latent(
         latent_norm=load_vector(source, slices.latent_norm),
         keys=keys,
         values=values,
+    )
+
+
+def _head_product(source: Buffer, target: Buffer, matrices: HeadMatrices, heads: int, kept: int = 0) -> Operation:
+    return Operation(
+        kind=OperationKind.HEAD_PRODUCT,
+        source=source,
+        target=target,
+        index=kept,
+        count=heads,
+        size=kept + matrices.inputs,
+        matrix=matrices.structures,
     )
 
 

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from layerline.frames import Span, TensorBytes
 from layerline.models.row_layout import StageRows
-from layerline.models.sizes import LOGITS_ROWS
 from layerline.models.spec import AttentionSpec, ModelSpec
+from layerline.models.workspace import LOGITS_ROWS
 from node.kernels.engine import Engine, aligned_bytes, aligned_rows
 from node.kernels.structures import Rotation, Rows, Work
+from node.native.attention import NativeAttention
 from node.native.carrying_program import Carrying
 from node.native.feed_forward import experts_of
 from node.native.kv_pages import KvPages
@@ -233,17 +234,10 @@ class _Buffers:
 
 
 def _copied_numbers(layer: NativeLayer) -> int:
-    """Numbers of queries, keys and values where no matrix makes the last of these; else 0."""
-    if layer.value_order_E is None:
-        return 0
-    attention = layer.spec.attention
-    return attention.query_numbers + attention.key_numbers + attention.value_numbers
+    return layer.mixer.copied_numbers if isinstance(layer.mixer, NativeAttention) else 0
 
 
 def _matrices(layer: NativeLayer) -> tuple[NativeMatrix, ...]:
     """Those that all rows of a step are multiplied with."""
-    before = () if layer.latent is None else layer.latent.matrices
-    recurrent = layer.recurrent.made if layer.recurrent else None
     behind = () if layer.token_branch is None else layer.token_branch.matrices
-    own = (*filter(None, (layer.qkv, recurrent)), layer.attention_output)
-    return *before, *own, *layer.feed_forward.row_matrices, *behind
+    return *layer.mixer.row_matrices, layer.attention_output, *layer.feed_forward.row_matrices, *behind

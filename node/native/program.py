@@ -3,7 +3,7 @@
 A layer is put together of its parts in the order of the decoder, which node/model/decoder.py tells. Where a stage has
 several ranks the list is cut wherever their parts of a sum have to be brought together.
 
-Shapes: C hidden, N heads, D numbers of a head.
+Shapes: C hidden.
 """
 
 from __future__ import annotations
@@ -17,37 +17,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.feed_forward_spec import FeedForwardSpec
-from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 from node.kernels.structures import Operation, OperationKind
+from node.native.attention import NativeAttention
 from node.native.carrying_program import Carrying
 from node.native.feed_forward import NativeBranches, NativeExperts, NativeFeedForward, gate_kind
 from node.native.latent import NativeLatent
-from node.native.latent_program import latent_attended
 from node.native.matrices import NativeMatrix
-from node.native.operations import Buffer, Operations, head_norm, norm, product, scaled, turn
+from node.native.operations import Buffer, Operations, norm, product, scaled
 from node.native.recurrent import NativeRecurrent
 from node.native.token_inputs import NativeTokenBranch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NativeLayer:
-    """The weights of one layer, and the number of its rotation among the stage's."""
+    """The weights of one layer; what mixes tokens gives its own operations."""
 
     spec: LayerSpec
     attention_norm_C: NDArray[np.float32] | None
-    recurrent: NativeRecurrent | None  # in the place of those from `latent` to `sinks`
-    latent: NativeLatent | None  # in the place of those from `qkv` to `k_norm`
-    qkv: NativeMatrix | None
-    q_norm: NDArray[np.float32] | None  # of a head, or of all heads
-    k_norm: NDArray[np.float32] | None
-    rotation: int | None
-    sinks: NDArray[np.float32] | None  # of each head
+    mixer: NativeAttention | NativeLatent | NativeRecurrent
     attention_output: NativeMatrix
     attention_after_norm_C: NDArray[np.float32] | None
     feed_forward_norm_C: NDArray[np.float32] | None
     feed_forward: NativeFeedForward | NativeExperts | NativeBranches
     feed_forward_after_norm_C: NDArray[np.float32] | None
-    value_order_E: NDArray[np.int32] | None  # where values are keys: which number of a key each of theirs is
     output_scale: float | None
     token_branch: NativeTokenBranch | None
 
@@ -139,7 +132,7 @@ class _Building:
         """Layer number `index` of the stage."""
         spec = layer.spec
         source = yield from self._read(layer.attention_norm_C)
-        yield from self._attended(layer, source, index)
+        yield from self._mixed(layer, source, index)
         yield from self._added(layer.attention_output, layer.attention_after_norm_C, spec.branch_scale)
         if not spec.parallel:
             source = yield from self._read(layer.feed_forward_norm_C)
@@ -158,32 +151,12 @@ class _Building:
         if layer.output_scale is not None:
             yield from scaled(Buffer.RESIDUAL, self._spec.hidden, layer.output_scale)
 
-    def _attended(self, layer: NativeLayer, source: Buffer, index: int) -> Operations:
+    def _mixed(self, layer: NativeLayer, source: Buffer, index: int) -> Operations:
         """What attention or a recurrent layer gives for the rows of `source`, in Buffer.NARROW."""
-        if layer.recurrent is not None:
-            yield from layer.recurrent.mixed(source, index)
-            return
-        if layer.latent is not None:
-            assert layer.rotation is not None, "the key beside a latent is turned"
-            yield from latent_attended(layer.spec.attention, layer.rotation, layer.latent, source, index)
-            return
-        assert layer.qkv is not None, "it has no latent"
-        yield product(source, Buffer.WIDE, layer.qkv)
-        yield from self._turned(layer)
-        if (growth := layer.spec.attention.query_growth) is not None:
-            yield Operation(
-                kind=OperationKind.GROW,
-                target=Buffer.WIDE,
-                index=growth.length,
-                count=growth.offset,
-                size=layer.spec.attention.query_numbers,
-                number=growth.factor,
-            )
-        yield from self._carrying.kept(index)
-        reads = layer.spec.attention.source is not None
-        yield Operation(kind=OperationKind.ATTEND, source=Buffer.WIDE, target=Buffer.NARROW, index=index, flag=reads)
-        if layer.spec.attention.output_gate:
-            yield _opened(layer.spec.attention)
+        if isinstance(layer.mixer, NativeAttention):
+            yield from layer.mixer.mixed(source, index, self._carrying.kept(index))
+        else:
+            yield from layer.mixer.mixed(source, index)
 
     def _gated(self, spec: FeedForwardSpec, source: Buffer, own: NativeFeedForward) -> Operations:
         """What the gate of a dense one lets through, in Buffer.NARROW."""
@@ -233,38 +206,6 @@ class _Building:
         yield self._norm(Buffer.RESIDUAL, Buffer.NORMED, weight_C)
         return Buffer.NORMED
 
-    def _turned(self, layer: NativeLayer) -> Operations:
-        """Makes values of keys where they are those; norms and turns what is to be normed and turned, in place."""
-        attention, epsilon = layer.spec.attention, self._spec.norm_epsilon
-        if layer.value_order_E is not None:
-            yield Operation(
-                kind=OperationKind.HEAD_COPY,
-                target=Buffer.WIDE,
-                index=attention.heads,
-                count=attention.kv_heads,
-                size=attention.head_dim,
-                weight=layer.value_order_E.ctypes.data,
-            )
-        if attention.value_norm:
-            first, size = attention.heads + attention.kv_heads, attention.value_dim
-            yield head_norm(Buffer.WIDE, first, attention.kv_heads, size, None, epsilon)
-        sides = ((0, attention.heads, layer.q_norm), (attention.heads, attention.kv_heads, layer.k_norm))
-        for first, heads, weight in sides:
-            if weight is not None:
-                together = len(weight) // attention.head_dim  # heads that are normed as one
-                yield head_norm(Buffer.WIDE, first // together, heads // together, len(weight), weight, epsilon)
-        if layer.rotation is not None:
-            made_keys = attention.kv_heads if attention.source is None else 0
-            yield turn(Buffer.WIDE, layer.rotation, attention.heads + made_keys, attention.head_dim)
-        if attention.qk_norm == "turned_heads":
-            yield Operation(
-                kind=OperationKind.HEAD_NORM,
-                target=Buffer.WIDE,
-                count=attention.heads + attention.kv_heads,
-                size=attention.head_dim,
-                number=self._spec.norm_epsilon,
-            )
-
     def _added(self, matrix: NativeMatrix, after_C: NDArray[np.float32] | None, scale: float) -> Operations:
         """The product of what is in Buffer.NARROW, normed if there is a weight, is added to the residual."""
         yield from self._joined(product(Buffer.NARROW, Buffer.PART, matrix), after_C, scale)
@@ -291,17 +232,6 @@ class _Building:
 
     def _norm(self, source: Buffer, target: Buffer, weight_C: NDArray[np.float32]) -> Operation:
         return norm(source, target, weight_C, self._spec.norm_epsilon, centred=self._spec.norm == "layer")
-
-
-def _opened(attention: AttentionSpec) -> Operation:
-    """Multiplies what heads give by the sigmoid of their gate, which is behind queries, keys and values."""
-    return Operation(
-        kind=OperationKind.TIMES_SIGMOID,
-        source=Buffer.WIDE,
-        target=Buffer.NARROW,
-        index=attention.query_numbers + attention.key_numbers + attention.value_numbers,
-        size=attention.output_numbers,
-    )
 
 
 def _passages(operations: Iterable[Operation | Buffer]) -> Iterator[Passage]:

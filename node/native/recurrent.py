@@ -36,6 +36,11 @@ class NativeShortConv:
     conv_bias_C: Vector | None
     convolution: Convolution
 
+    @property
+    def row_matrices(self) -> tuple[NativeMatrix, ...]:
+        """Those that all rows of a step are multiplied with."""
+        return (self.made,)
+
     def mixed(self, source: Buffer, index: int) -> Operations:
         """What the second matrix takes of the rows of `source`, in Buffer.NARROW; `index` is the layer's number."""
         yield product(source, Buffer.WIDE, self.made)

@@ -17,16 +17,16 @@ from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
 from node.kernels.library import Library
+from node.native.attention import NativeAttention
 from node.native.feed_forward import NativeBranches, NativeExperts, NativeFeedForward, load_experts
 from node.native.latent import NativeLatent, load_latent
 from node.native.matrices import NativeMatrix, load_matrix, load_vector, room_for
 from node.native.program import NativeLayer
 from node.native.recurrent import NativeRecurrent, load_recurrent
 from node.native.token_inputs import NativeTokenBranch, NativeTokenInputs
-from node.slices.attention_slices import AttentionSlices
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.latent_slices import LatentSlices
-from node.slices.layer_slices import EndSlices, LayerSlices
+from node.slices.layer_slices import EndSlices, LayerSlices, MixerSlices
 from node.slices.recurrent_slices import RecurrentSlices
 from node.slices.rope_frequencies import frequencies, value_order
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
@@ -131,39 +131,40 @@ class _Loading:
 
     def _layer(self, number: int) -> NativeLayer:
         slices, spec = LayerSlices.of(self._model, self._wanted.part, number), self._part.layer(number)
-        own, output_scale = slices.mixer, self._vector(slices.output_scale)
-        plain = own if isinstance(own, AttentionSlices) else None
+        output_scale = self._vector(slices.output_scale)
         return NativeLayer(
             spec=spec,
             attention_norm_C=self._vector(slices.attention_norm),
-            recurrent=self._recurrent(spec, own) if isinstance(own, RecurrentSlices) else None,
-            latent=self._latent(spec.attention, own) if isinstance(own, LatentSlices) else None,
-            qkv=self._matrix(plain.qkv, plain.qkv_bias) if plain else None,
-            q_norm=self._vector(plain.q_norm) if plain else None,
-            k_norm=self._vector(plain.k_norm) if plain else None,
-            rotation=self._rotation(spec),
-            sinks=self._vector(plain.sinks) if plain else None,
+            mixer=self._mixer(spec, slices.mixer),
             attention_output=self._matrix(slices.attention_output, slices.attention_output_bias),
             attention_after_norm_C=self._vector(slices.attention_after_norm),
             feed_forward_norm_C=self._vector(slices.feed_forward_norm),
             feed_forward=self._feed_forward(spec.feed_forward, slices.feed_forward),
             feed_forward_after_norm_C=self._vector(slices.feed_forward_after_norm),
-            value_order_E=_value_order(spec) if plain else None,
             output_scale=None if output_scale is None else float(output_scale[0]),
             token_branch=self._token_branch(slices) if spec.token_input else None,
         )
 
-    def _rotation(self, layer: LayerSpec) -> int | None:
-        if layer.recurrent is not None or layer.attention.rope is None:
-            return None
-        return self._rotations.index((layer.attention.rope, layer.attention.head_dim))
-
-    def _recurrent(self, layer: LayerSpec, slices: RecurrentSlices) -> NativeRecurrent:
-        assert layer.recurrent is not None, "it has slices of a recurrent layer"
-        return load_recurrent(layer.recurrent, slices, self._matrix, self._vector, self._part.norm_epsilon)
-
-    def _latent(self, spec: AttentionSpec, slices: LatentSlices) -> NativeLatent:
-        return load_latent(self._library, self._source, spec, slices, self._wanted.weights, self._matrix)
+    def _mixer(self, layer: LayerSpec, own: MixerSlices) -> NativeAttention | NativeLatent | NativeRecurrent:
+        if isinstance(own, RecurrentSlices):
+            assert layer.recurrent is not None, "it has slices of a recurrent layer"
+            return load_recurrent(layer.recurrent, own, self._matrix, self._vector, self._part.norm_epsilon)
+        spec = layer.attention
+        rotation = None if spec.rope is None else self._rotations.index((spec.rope, spec.head_dim))
+        if isinstance(own, LatentSlices):
+            assert rotation is not None, "the key beside a latent is turned"
+            return load_latent(self._library, self._source, spec, rotation, own, self._wanted.weights, self._matrix)
+        order = value_order(spec)
+        return NativeAttention(
+            spec=spec,
+            norm_epsilon=self._part.norm_epsilon,
+            qkv=self._matrix(own.qkv, own.qkv_bias),
+            q_norm=self._vector(own.q_norm),
+            k_norm=self._vector(own.k_norm),
+            rotation=rotation,
+            sinks=self._vector(own.sinks),
+            value_order_E=np.array(order, np.int32) if order else None,
+        )
 
     def _feed_forward(
         self, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices
@@ -188,11 +189,6 @@ class _Loading:
 
     def _matrix(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> NativeMatrix:
         return load_matrix(self._library, self._source, slices, self._wanted.weights, bias)
-
-
-def _value_order(layer: LayerSpec) -> NDArray[np.int32] | None:
-    order = value_order(layer.attention)
-    return np.array(order, np.int32) if order else None
 
 
 def _loading_threads() -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.frames import Frame, SampledToken, Span, TensorBytes
-from layerline.models.sizes import LOGITS_ROWS
+from layerline.models.workspace import LOGITS_ROWS
 from node.step.sampled_token import WantedToken
 
 Wanted = TypeVar("Wanted")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 
 from layerline.models.card import ModelCard, TokenizerCard
+from layerline.models.decoder_rules import ENDS, OF_TOKEN_INPUTS
 from layerline.models.held import WeightForm
 from layerline.models.known_families import family_of_config
 from layerline.models.spec import ModelSpec
 from layerline.models.storage import stored_bytes
-from layerline.models.tensor_rules import ENDS, OF_TOKEN_INPUTS, TensorRule, side_lengths
+from layerline.models.tensor_rules import TensorRule, side_lengths
 from layerline.models.tensor_table import RowRange, StoredTensor, TensorEntry
 
 TOKENIZER = TokenizerCard(json="{}", add_bos=False, bos_id=None, eos_ids=(), chat_template=None)

@@ -15,6 +15,7 @@ from layerline.models.config_fields import (
     window_from_config,
 )
 from layerline.models.config_rope import rope_from_config
+from layerline.models.decoder_rules import ENDS
 from layerline.models.families.gemma import layer_tensors, score_scale_from_gguf
 from layerline.models.family import Family
 from layerline.models.gguf_fields import (
@@ -28,7 +29,7 @@ from layerline.models.gguf_fields import (
 )
 from layerline.models.layer_kinds import FULL, SLIDING, windowed_layers
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import ENDS, with_norms_from_zero
+from layerline.models.tensor_rules import with_norms_from_zero
 
 NAME = "gemma2"
 LAYERS_OF_27B = 46

@@ -14,6 +14,7 @@ from layerline.models.config_fields import (
     window_from_config,
 )
 from layerline.models.config_rope import has_layer_types, rope_from_config, rope_of_layer_type
+from layerline.models.decoder_rules import ENDS
 from layerline.models.families.gemma import layer_tensors, score_scale_from_gguf
 from layerline.models.family import Family
 from layerline.models.gguf_fields import (
@@ -28,7 +29,7 @@ from layerline.models.gguf_fields import (
 from layerline.models.layer_kinds import FULL, SLIDING, every_nth_full, layers_of_kinds
 from layerline.models.rope_spec import LARGEST_ROTARY, SMALLEST_ROTARY, RopeSpec
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import ENDS, with_norms_from_zero
+from layerline.models.tensor_rules import with_norms_from_zero
 
 NAME, ARCHITECTURE = "gemma3_text", "gemma3"
 FULL_EVERY = 6

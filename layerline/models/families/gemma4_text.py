@@ -21,6 +21,7 @@ from layerline.models.config_fields import (
     window_from_config,
 )
 from layerline.models.config_rope import rope_of_layer_type
+from layerline.models.decoder_rules import KEPT
 from layerline.models.expert_rules import GGUF_LAYER, ExpertNames, with_experts
 from layerline.models.family import Family
 from layerline.models.feed_forward_spec import ExpertsSpec, FeedForwardSpec
@@ -28,7 +29,7 @@ from layerline.models.gguf_fields import GgufModel
 from layerline.models.gguf_gemma4 import model_of_gguf
 from layerline.models.layer_kinds import FULL, SLIDING, every_nth_full, with_shared_pages
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
-from layerline.models.tensor_rules import EXPERTS, HIDDEN, KEPT, Place, TensorRule, layer_rule
+from layerline.models.tensor_rules import EXPERTS, HIDDEN, Place, TensorRule, layer_rule
 
 NAME, UNIFIED, ARCHITECTURE = "gemma4_text", "gemma4_unified_text", "gemma4"
 FULL_EVERY = 6
@@ -68,8 +69,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     if config.raw("use_bidirectional_attention") == "all":
         raise unsupported(config, "attention that is not causal (use_bidirectional_attention)")
     if not config.raw("rope_parameters"):
-        values = {name: config.raw(name) for name in config.names()}
-        config = ConfigFields({**values, "rope_parameters": _ROTATIONS}, config.where)
+        config = config.replaced({"rope_parameters": _ROTATIONS})
     token_input = config.nullable_integer("hidden_size_per_layer_input", missing=0 if is_unified else 256, null=0)
     vocabulary = config.integer("vocab_size")
     if token_input and config.integer("vocab_size_per_layer_input", 262144) != vocabulary:

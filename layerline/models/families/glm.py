@@ -12,6 +12,7 @@ from layerline.models.config_fields import (
     model_from_config,
 )
 from layerline.models.config_rope import rope_from_config
+from layerline.models.decoder_rules import decoder_tensors
 from layerline.models.family import Family
 from layerline.models.gguf_fields import (
     GgufModel,
@@ -21,7 +22,7 @@ from layerline.models.gguf_fields import (
     refuse_window,
 )
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
-from layerline.models.tensor_rules import FEED_FORWARD, TensorRule, decoder_tensors, stacked
+from layerline.models.tensor_rules import FEED_FORWARD, TensorRule, stacked
 
 NAME = "glm"
 PARTIAL = "partial_rotary_factor"

@@ -19,6 +19,7 @@ from layerline.models.config_fields import (
     window_from_config,
 )
 from layerline.models.config_rope import rope_from_config
+from layerline.models.decoder_rules import decoder_tensors
 from layerline.models.expert_rules import FOLDER_LAYER, GGUF_LAYER, router_tensors
 from layerline.models.family import Family
 from layerline.models.feed_forward_spec import CLAMPED_SWIGLU_ALPHA, CLAMPED_SWIGLU_LIMIT
@@ -34,14 +35,7 @@ from layerline.models.gguf_fields import (
 from layerline.models.layer_kinds import every_nth_full, windowed_layers
 from layerline.models.quantised.transposed import TRANSPOSED
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import (
-    FEED_FORWARD,
-    HIDDEN,
-    Place,
-    TensorRule,
-    decoder_tensors,
-    renamed_in_gguf,
-)
+from layerline.models.tensor_rules import FEED_FORWARD, HIDDEN, Place, TensorRule, renamed_in_gguf
 
 NAME, ARCHITECTURE = "gpt_oss", "gpt-oss"
 _STACKS = {"gate": "gate_up_proj", "up": "gate_up_proj", "down": "down_proj"}

@@ -7,12 +7,12 @@ from layerline.models.config_fields import (
     ConfigFields,
     attention_from_config,
     check_config,
-    feed_forward_from_config,
     layer_count,
     model_from_config,
     unsupported,
 )
 from layerline.models.config_rope import rope_from_config
+from layerline.models.decoder_rules import ENDS, decoder_tensors
 from layerline.models.family import Family
 from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_fields import (
@@ -29,10 +29,11 @@ from layerline.models.layer_kinds import FULL
 from layerline.models.recurrent import ShortConvSpec
 from layerline.models.recurrent_rules import short_conv_tensors
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import ENDS, TensorRule, decoder_tensors, end_renamed, renamed
+from layerline.models.tensor_rules import TensorRule, end_renamed, renamed
 
 NAME = "lfm2"
 CONV = "conv"
+TIED, MULTIPLIER = "tie_embedding", "block_ffn_dim_multiplier"
 NAMES = {
     "attention_norm": "operator_norm.weight",
     "ffn_norm": "ffn_norm.weight",
@@ -45,13 +46,18 @@ NAMES = {
 
 
 def from_config(config: ConfigFields) -> ModelSpec:
-    feed_forward = replace(feed_forward_from_config(config), intermediate=_intermediate(config))
-    return model_of(config, NAME, [feed_forward] * layer_count(config), tied="tie_embedding")
+    feed_forward = FeedForwardSpec(intermediate=_intermediate(config), activation="silu")
+    return model_of(config, NAME, [feed_forward] * layer_count(config))
 
 
-def model_of(config: ConfigFields, family: str, feed_forwards: Sequence[FeedForwardSpec], tied: str) -> ModelSpec:
-    """The model of these feed-forwards beside convolutions and attention; `tied` says whether its ends are one."""
+def model_of(config: ConfigFields, family: str, feed_forwards: Sequence[FeedForwardSpec]) -> ModelSpec:
+    """The model of these feed-forwards beside convolutions and attention.
+
+    Whether its ends are one tie_embedding says before tie_word_embeddings does.
+    """
     check_config(config)
+    if config.raw(TIED) is not None:
+        config = config.replaced({"tie_word_embeddings": config.flag(TIED)})
     context_tokens = config.integer("max_position_embeddings", 128000)
     attention = attention_from_config(config, kv_heads=8, rope=rope_from_config(config, context_tokens, theta=1e6))
     conv = ShortConvSpec(
@@ -71,7 +77,7 @@ def model_of(config: ConfigFields, family: str, feed_forwards: Sequence[FeedForw
         context_tokens,
         epsilon="norm_eps",
         norm_epsilon=1e-5,
-        tied_output=config.flag(tied, True),
+        tied_output=True,
     )
 
 
@@ -91,9 +97,11 @@ def _intermediate(config: ConfigFields) -> int:
     said = config.integer("block_ff_dim", config.integer("intermediate_size", 12288))
     if not config.flag("block_auto_adjust_ff_dim", True):
         return said
+    shrunk = int(2 * said / 3)
+    if config.has(MULTIPLIER) and config.raw(MULTIPLIER) is None:
+        return shrunk
     unit = config.integer("block_multiple_of", 256)
-    scaled = int(config.positive("block_ffn_dim_multiplier", 1.0) * int(2 * said / 3))
-    return unit * -(-scaled // unit)
+    return unit * -(-int(config.positive(MULTIPLIER, 1.0) * shrunk) // unit)
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:

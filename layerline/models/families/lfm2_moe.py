@@ -36,7 +36,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
     )
     sparse = replace(dense, intermediate=config.integer("moe_intermediate_size", 1792), experts=experts)
     feed_forwards = [dense if layer < first else sparse for layer in range(layer_count(config))]
-    return lfm2.model_of(config, NAME, feed_forwards, tied="tie_word_embeddings")
+    return lfm2.model_of(config, NAME, feed_forwards)
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:

@@ -18,6 +18,7 @@ from layerline.models.config_fields import (
     unsupported,
 )
 from layerline.models.config_rope import rope_from_config
+from layerline.models.decoder_rules import decoder_tensors
 from layerline.models.expert_rules import ExpertNames, expert_tensors
 from layerline.models.families.smollm3 import rotated_layers
 from layerline.models.family import Family
@@ -34,7 +35,7 @@ from layerline.models.layer_kinds import FULL
 from layerline.models.quantised.transposed import TRANSPOSED
 from layerline.models.query_growth import QueryGrowth
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
-from layerline.models.tensor_rules import TensorRule, decoder_tensors, renamed
+from layerline.models.tensor_rules import TensorRule, renamed
 
 NAME, ARCHITECTURE = "llama4_text", "llama4"
 CHUNKED, CHUNK_SIZE, TUNING = "chunked_attention", "attention_chunk_size", "attn_temperature_tuning"

@@ -12,6 +12,7 @@ from layerline.models.config_fields import (
     window_from_config,
 )
 from layerline.models.config_rope import rope_from_config, rope_section
+from layerline.models.decoder_rules import decoder_tensors
 from layerline.models.family import Family
 from layerline.models.gguf_fields import (
     GgufModel,
@@ -22,7 +23,7 @@ from layerline.models.gguf_fields import (
 )
 from layerline.models.query_growth import QueryGrowth
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import TensorRule, decoder_tensors, with_rope_pairs
+from layerline.models.tensor_rules import TensorRule, with_rope_pairs
 
 NAME, ARCHITECTURE = "ministral3", "mistral3"
 GROWTH, LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"

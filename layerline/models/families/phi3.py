@@ -14,6 +14,7 @@ from layerline.models.config_fields import (
     window_from_config,
 )
 from layerline.models.config_rope import rope_from_config
+from layerline.models.decoder_rules import decoder_tensors
 from layerline.models.family import Family
 from layerline.models.gguf_fields import (
     GgufModel,
@@ -23,7 +24,7 @@ from layerline.models.gguf_fields import (
     window_from_gguf,
 )
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import FEED_FORWARD, KEYS, QUERIES, TensorRule, decoder_tensors, stacked
+from layerline.models.tensor_rules import FEED_FORWARD, KEYS, QUERIES, TensorRule, stacked
 
 NAME = "phi3"
 

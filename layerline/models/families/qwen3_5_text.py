@@ -2,6 +2,7 @@
 
 from layerline.models.config_delta_net import context_from_config, hybrid_layers
 from layerline.models.config_fields import ConfigFields, feed_forward_from_config, layer_count, model_from_config
+from layerline.models.decoder_rules import ENDS
 from layerline.models.delta_net_rules import qwen3_5_tensors
 from layerline.models.family import Family
 from layerline.models.gguf_delta_net import hybrid_layers_of_gguf
@@ -13,7 +14,7 @@ from layerline.models.gguf_fields import (
     model_from_gguf,
 )
 from layerline.models.spec import ModelSpec
-from layerline.models.tensor_rules import ENDS, with_norms_from_zero
+from layerline.models.tensor_rules import with_norms_from_zero
 
 NAME = "qwen3_5_text"
 

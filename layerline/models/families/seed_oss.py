@@ -11,6 +11,7 @@ from layerline.models.config_fields import (
     model_from_config,
 )
 from layerline.models.config_rope import rope_from_config
+from layerline.models.decoder_rules import decoder_tensors
 from layerline.models.family import Family
 from layerline.models.gguf_fields import (
     GgufModel,
@@ -20,7 +21,7 @@ from layerline.models.gguf_fields import (
     refuse_window,
 )
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import TensorRule, decoder_tensors, renamed_in_gguf
+from layerline.models.tensor_rules import TensorRule, renamed_in_gguf
 
 NAME = "seed_oss"
 

@@ -13,6 +13,7 @@ from layerline.models.config_fields import (
     unsupported,
 )
 from layerline.models.config_rope import rope_from_config
+from layerline.models.decoder_rules import decoder_tensors
 from layerline.models.family import Family
 from layerline.models.feed_forward_spec import FeedForwardSpec
 from layerline.models.gguf_fields import (
@@ -25,7 +26,7 @@ from layerline.models.gguf_fields import (
     refuse_window,
 )
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
-from layerline.models.tensor_rules import TensorRule, decoder_tensors, with_rope_pairs
+from layerline.models.tensor_rules import TensorRule, with_rope_pairs
 
 NAME = "smollm3"
 PLAIN_EVERY = 4

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from layerline.models.sizes import TILE_NUMBERS
+from layerline.models.workspace import TILE_NUMBERS
 from node.model.stored.forms import FORMS
 from node.model.stored.numbers import numbers_of
 from node.model.stored.products import MOST_ROWS, BlockKernels

@@ -46,8 +46,7 @@ def loaded(stored: StoredModel, weights: str, ranks: int = 1, rank: int = 0) -> 
 
 
 def matrices_of(layer: NativeLayer) -> list[NativeMatrix]:
-    assert layer.qkv is not None, "it has no latent"
-    return [layer.qkv, layer.attention_output, *layer.feed_forward.matrices]
+    return [*layer.mixer.row_matrices, layer.attention_output, *layer.feed_forward.matrices]
 
 
 @pytest.fixture(scope="module")
