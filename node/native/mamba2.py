@@ -67,6 +67,11 @@ class NativeMamba2:
             state_dim=spec.state_dim,
         )
 
+    @property
+    def row_matrices(self) -> tuple[NativeMatrix, ...]:
+        """Those that all rows of a step are multiplied with."""
+        return (self.made,)
+
     def mixed(self, source: Buffer, index: int) -> Operations:
         """What the second matrix takes of the rows of `source`, in Buffer.NARROW; `index` is the layer's number."""
         yield product(source, Buffer.WIDE, self.made)
