@@ -49,11 +49,16 @@ def unsupported(fields: Fields, feature: str) -> ModelUnsupportedError:
     return ModelUnsupportedError(f"{fields.where} asks for {feature}, which layerline cannot do.")
 
 
-def check_config(config: ConfigFields, *refused_flags: str) -> None:
-    """Refuses what no family here has; of the family's own fields `refused_flags` must not be true."""
+def check_config(config: ConfigFields, *refused_flags: str, may_differ: bool = False) -> None:
+    """Refuses what no family here has; of the family's own fields `refused_flags` must not be true.
+
+    A config of any family may say fields of single layers, which must be looked at (`may_differ`) or refused.
+    """
     for flag in refused_flags:
         if config.raw(flag) is not None and config.flag(flag, False):
             raise unsupported(config, flag)
+    if config.raw("per_layer_config") and not may_differ:
+        raise unsupported(config, "fields that differ from layer to layer (per_layer_config)")
     if not config.flag("is_causal", True):
         raise unsupported(config, "attention that is not causal (is_causal)")
 

@@ -8,12 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from layerline.models.feed_forward_spec import FeedForwardSpec
-from layerline.models.gguf_experts import without_further
-from layerline.models.gguf_fields import GgufModel, attention_from_gguf, refuse_window
+from layerline.models.gguf_experts import experts_from_gguf, sparse_layers_of_gguf, with_shared, without_further
+from layerline.models.gguf_fields import GgufModel, attention_from_gguf, check_gguf, model_from_gguf, refuse_window
 from layerline.models.recurrent import DeltaNetSpec
-from layerline.models.spec import LayerSpec
+from layerline.models.spec import LayerSpec, ModelSpec
 
 _RECURRENT, _INTERVAL = "attention.recurrent_layers", "full_attention_interval"
+
+
+def sparse_hybrid_of_gguf(gguf: GgufModel, family: str, *, tiled: bool) -> ModelSpec:
+    """The model of such layers with experts beside a shared one, of which llama.cpp makes weights 1 in all."""
+    check_gguf(gguf, experts=True)
+    width = gguf.integer("expert_shared_feed_forward_length", gguf.integer("feed_forward_length", 0))
+    sparse = with_shared(gguf, experts_from_gguf(gguf, normalised=True), width)
+    return model_from_gguf(gguf, family, hybrid_layers_of_gguf(gguf, sparse_layers_of_gguf(gguf, sparse), tiled=tiled))
 
 
 def hybrid_layers_of_gguf(gguf: GgufModel, feed_forwards: list[FeedForwardSpec], *, tiled: bool) -> list[LayerSpec]:

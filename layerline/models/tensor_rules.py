@@ -22,7 +22,6 @@ EXPERTS, SHARED, ONE = "experts", "shared", "one"  # how many there are; the wid
 QUERY_LATENT, LATENT, MADE_FROM_LATENT = "query_latent", "latent", "made_from_latent"
 READ_LATENTS, PLAIN = "read_latents", "plain"
 TAPS, CONVOLVED = "taps", "convolved"  # of a recurrent layer's convolution, and its channels
-MADE = "made"  # all that a recurrent layer's first matrix makes
 KEY_HEADS = "key_heads"  # of a delta net, how many there are
 TOKEN_INPUT, TOKEN_INPUTS = "token_input", "token_inputs"  # what a layer gets of the token by itself; what all get
 
@@ -102,7 +101,6 @@ def _recurrent_sides(recurrent: RecurrentSpec) -> dict[str, int]:
         HEADS: recurrent.heads,
         TAPS: recurrent.taps,
         CONVOLVED: recurrent.conv_channels,
-        MADE: recurrent.made_numbers,
     }
     if isinstance(recurrent, DeltaNetSpec):
         keys = recurrent.key_numbers

@@ -58,7 +58,6 @@ class Sides:
     plain: Side
     taps: Side
     convolved: Side
-    made: Side
     token_input: Side
 
     @classmethod

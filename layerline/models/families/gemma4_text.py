@@ -6,7 +6,7 @@ In GGUF the dense feed-forward of a layer with experts is called like any dense 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from layerline.models.config_fields import (
@@ -44,7 +44,7 @@ _ROTATIONS = {
     SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
 }
-_BY_LAYER = ("head_dim", "num_key_value_heads")
+_SAID_BY_LAYER, _BY_LAYER = "per_layer_config", ("head_dim", "num_key_value_heads")
 _NAMES = ExpertNames(
     router="router.proj.weight",
     expert="experts.{e}",
@@ -65,7 +65,7 @@ _DENSE_IN_GGUF = {
 
 def from_config(config: ConfigFields) -> ModelSpec:
     config, is_unified = config.with_missing(_UNSAID), config.text("model_type", NAME) == UNIFIED
-    check_config(config, "attention_bias")
+    check_config(config, "attention_bias", may_differ=True)
     if config.raw("use_bidirectional_attention") == "all":
         raise unsupported(config, "attention that is not causal (use_bidirectional_attention)")
     if not config.raw("rope_parameters"):
@@ -77,7 +77,8 @@ def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens = config.integer("max_position_embeddings", 1 << (18 if is_unified else 17))
     window_tokens = window_from_config(config, context_tokens, missing=1024 if is_unified else 512)
     kinds, feed_forward = _kinds(config), _feed_forward(config)
-    mixers = [_attention(config, layer, kind, context_tokens, window_tokens) for layer, kind in enumerate(kinds)]
+    said = _said_by_layer(config)
+    mixers = [_attention(config, said(layer), kind, context_tokens, window_tokens) for layer, kind in enumerate(kinds)]
     shared = config.integer("num_kv_shared_layers", 0)
     try:
         sharing = with_shared_pages(mixers, kinds, shared)
@@ -112,15 +113,30 @@ def _kinds(config: ConfigFields) -> Sequence[str]:
     return [*layer_types(config, every_nth_full(layer_count(config), FULL_EVERY))[:-1], FULL]
 
 
-def _attention(config: ConfigFields, layer: int, kind: str, context_tokens: int, window_tokens: int) -> AttentionSpec:
+def _said_by_layer(config: ConfigFields) -> Callable[[int], ConfigFields | None]:
+    """What is said of each layer by itself; None if all is said of kinds of layers.
+
+    transformers writes the numbers of layers with as many digits as the last of them has.
+    """
+    if config.raw(_SAID_BY_LAYER) is None:
+        return lambda _: None
+    section = config.section(_SAID_BY_LAYER)
+    if wrong := [name for name in section.names() if not name.isdecimal()]:
+        raise section.wrong(min(wrong), "called by the number of a layer")
+    said = {int(name): section.section(name) for name in section.names()}
+    return lambda layer: said.get(layer, ConfigFields({}, section.where))
+
+
+def _attention(
+    config: ConfigFields, said: ConfigFields | None, kind: str, context_tokens: int, window_tokens: int
+) -> AttentionSpec:
     plain = attention_from_config(config, kv_heads=4, head_dim=256, rope=None)
     is_full, keys_as_values = kind == FULL, config.flag("attention_k_eq_v", False)
     head_dim, kv_heads = plain.head_dim, plain.kv_heads
-    if config.raw("per_layer_config") is not None:
-        own = config.section("per_layer_config").section(str(layer))
-        if unknown := set(own.names()) - set(_BY_LAYER):
-            raise unsupported(config, f"a per_layer_config with {min(unknown)}")
-        head_dim, kv_heads = own.integer(_BY_LAYER[0], head_dim), own.integer(_BY_LAYER[1], kv_heads)
+    if said is not None:
+        if unknown := set(said.names()) - set(_BY_LAYER):
+            raise unsupported(config, f"a {_SAID_BY_LAYER} with {min(unknown)}")
+        head_dim, kv_heads = said.integer(_BY_LAYER[0], head_dim), said.integer(_BY_LAYER[1], kv_heads)
     elif is_full:
         head_dim = config.integer("global_head_dim", 512)
         if keys_as_values:

@@ -8,9 +8,8 @@ from layerline.models.config_fields import ConfigFields, feed_forward_from_confi
 from layerline.models.decoder_rules import ENDS
 from layerline.models.delta_net_rules import qwen3_5_tensors
 from layerline.models.family import Family
-from layerline.models.gguf_delta_net import hybrid_layers_of_gguf
-from layerline.models.gguf_experts import experts_from_gguf, sparse_layers_of_gguf, with_shared
-from layerline.models.gguf_fields import GgufModel, check_gguf, model_from_gguf
+from layerline.models.gguf_delta_net import sparse_hybrid_of_gguf
+from layerline.models.gguf_fields import GgufModel
 from layerline.models.spec import ModelSpec
 from layerline.models.tensor_rules import with_norms_from_zero
 
@@ -31,11 +30,7 @@ def from_config(config: ConfigFields) -> ModelSpec:
 
 
 def from_gguf(gguf: GgufModel) -> ModelSpec:
-    check_gguf(gguf, experts=True)
-    width = gguf.integer("expert_shared_feed_forward_length", gguf.integer("feed_forward_length", 0))
-    sparse = with_shared(gguf, experts_from_gguf(gguf, normalised=True), width)
-    layers = hybrid_layers_of_gguf(gguf, sparse_layers_of_gguf(gguf, sparse), tiled=True)
-    return model_from_gguf(gguf, NAME, layers)
+    return sparse_hybrid_of_gguf(gguf, NAME, tiled=True)
 
 
 FAMILY = Family(

@@ -22,6 +22,8 @@ class Convolution:
         """The rows convolved, float32; `past_BLC` are the L - 1 rows before them, and become those before the next."""
         rows_BTC = torch.cat([past_BLC, x_BTC.float()], dim=1)
         past_BLC.copy_(rows_BTC[:, -past_BLC.shape[1] :])
-        taps = rows_BTC.unfold(1, self.weight_CL.shape[1], 1)  # [B, T, C, L]
-        made_BTC = (taps * self.weight_CL).sum(-1)
-        return made_BTC if self.bias_C is None else made_BTC + self.bias_C
+        rows = x_BTC.shape[1]
+        made_BTC = rows_BTC[:, :rows] * self.weight_CL[:, 0]
+        for tap in range(1, self.weight_CL.shape[1]):  # not all at once, which would take as many times the memory
+            made_BTC.addcmul_(rows_BTC[:, tap : tap + rows], self.weight_CL[:, tap])
+        return made_BTC if self.bias_C is None else made_BTC.add_(self.bias_C)

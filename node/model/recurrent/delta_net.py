@@ -22,9 +22,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from layerline.models.recurrent import LENGTH_EPSILON, DeltaNetSpec
+from layerline.models.workspace import CHUNK_ROWS
 from node.model.recurrent.convolution import Convolution
-
-CHUNK_ROWS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,11 +112,7 @@ def _in_chunks_(
     )
     since_BHDC1 = g_BHDC1.cumsum(3).exp()  # γ
     between_BHDCC = _between(g_BHDC1)
-    written_BHDCN = k_BHDCN * beta_BHDC1
-    system_BHDCC = written_BHDCN @ k_BHDCN.transpose(3, 4) * between_BHDCC
-    right_BHDCM = torch.cat([v_BHDCP * beta_BHDC1, written_BHDCN * since_BHDC1], dim=-1)
-    solved_BHDCM = torch.linalg.solve_triangular(system_BHDCC, right_BHDCM, upper=False, unitriangular=True)
-    u_BHDCP, w_BHDCN = torch.split(solved_BHDCM, [v_BHDCP.shape[-1], k_BHDCN.shape[-1]], dim=-1)
+    u_BHDCP, w_BHDCN = _corrections(k_BHDCN, v_BHDCP, beta_BHDC1, since_BHDC1, between_BHDCC)
     scores_BHDCC = q_BHDCN @ k_BHDCN.transpose(3, 4) * between_BHDCC
     read_BHDCN = q_BHDCN * since_BHDC1
     left_BHDNC = k_BHDCN.transpose(3, 4) * between_BHDCC[..., -1:, :]
@@ -127,6 +122,18 @@ def _in_chunks_(
         made_BHDCP[:, :, d] = read_BHDCN[:, :, d] @ state_BHNP + scores_BHDCC[:, :, d] @ corrections_BHCP
         state_BHNP.mul_(since_BHDC1[:, :, d, -1:]).add_(left_BHDNC[:, :, d] @ corrections_BHCP)
     return made_BHDCP.flatten(2, 3)[:, :, :rows]
+
+
+def _corrections(
+    k_BHDCN: Tensor, v_BHDCP: Tensor, beta_BHDC1: Tensor, since_BHDC1: Tensor, between_BHDCC: Tensor
+) -> tuple[Tensor, Tensor]:
+    """U and W of every chunk; nothing else that is made for them is kept."""
+    written_BHDCN = k_BHDCN * beta_BHDC1
+    system_BHDCC = written_BHDCN @ k_BHDCN.transpose(3, 4) * between_BHDCC
+    right_BHDCM = torch.cat([v_BHDCP * beta_BHDC1, written_BHDCN * since_BHDC1], dim=-1)
+    solved_BHDCM = torch.linalg.solve_triangular(system_BHDCC, right_BHDCM, upper=False, unitriangular=True)
+    u_BHDCP, w_BHDCN = torch.split(solved_BHDCM, [v_BHDCP.shape[-1], k_BHDCN.shape[-1]], dim=-1)
+    return u_BHDCP, w_BHDCN
 
 
 def _between(g_BHDC1: Tensor) -> Tensor:

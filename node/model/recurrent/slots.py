@@ -5,7 +5,7 @@ Shapes: B runs, T rows of each, M numbers of a row as a layer makes them, O as i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from layerline.frames import Span, StateRun
 from layerline.models.recurrent import RecurrentSpec
+from layerline.models.slot_sizes import slot_bytes
+from layerline.models.workspace import STATES_BYTES
 from node.model.recurrent.recurrence import Recurrence
 
 
@@ -24,6 +26,12 @@ class _Runs:
     sources_B: Tensor
     begins_B: Tensor
     targets_B: Tensor
+
+    def parts(self, most: int) -> Iterator[_Runs]:
+        """The same, at most so many at a time."""
+        whole = (self.rows_BT, self.sources_B, self.begins_B, self.targets_B)
+        for rows_BT, sources_B, begins_B, targets_B in zip(*(torch.split(each, most) for each in whole), strict=True):
+            yield _Runs(rows_BT=rows_BT, sources_B=sources_B, begins_B=begins_B, targets_B=targets_B)
 
 
 class Slots:
@@ -76,7 +84,8 @@ class StepSlots:
         states_SN = self._states[layer]
         assert states_SN is not None, "the layer is not recurrent"
         mixed_RO = made_RM.new_empty(len(made_RM), recurrence.spec.output_numbers)
-        for runs in self._runs:
+        at_once = max(1, STATES_BYTES // slot_bytes(recurrence.spec))
+        for runs in (part for each in self._runs for part in each.parts(at_once)):
             state_BN = states_SN[runs.sources_B].masked_fill_(runs.begins_B[:, None], 0.0)
             mixed_RO[runs.rows_BT] = recurrence(made_RM[runs.rows_BT], state_BN)
             states_SN[runs.targets_B] = state_BN

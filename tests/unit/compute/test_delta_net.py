@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from layerline.models.recurrent import DeltaNetSpec
+from layerline.models.workspace import CHUNK_ROWS
 from node.model.recurrent.convolution import Convolution
-from node.model.recurrent.delta_net import CHUNK_ROWS, DeltaNet, gated_delta_rule_
+from node.model.recurrent.delta_net import DeltaNet, gated_delta_rule_
 
 SPEC = DeltaNetSpec(value_heads=6, key_heads=2, key_dim=16, value_dim=24, taps=4)
 HIDDEN, ROWS, RUNS = 32, 150, 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,11 +40,12 @@ def of_gguf(factors: tuple[float, ...] | None = FACTORS, **changes: object) -> M
     )
 
 
-def test_sizes_of_full_layers_are_said_in_either_form() -> None:
-    """As published, and as transformers 5 writes it."""
+@pytest.mark.parametrize("number", [str, "{:02}".format])
+def test_sizes_of_full_layers_are_said_in_either_form(number: Callable[[int], str]) -> None:
+    """As published, and as transformers 5 writes it, of ten layers or fewer and of more."""
     by_layer = {
         **{key: value for key, value in DENSE.items() if "global" not in key},
-        "per_layer_config": {str(layer): {"head_dim": 32, "num_key_value_heads": 1} for layer in (1, 3)},
+        "per_layer_config": {number(layer): {"head_dim": 32, "num_key_value_heads": 1} for layer in (1, 3)},
     }
     spec = of_config(DENSE)
     assert of_config(by_layer) == spec

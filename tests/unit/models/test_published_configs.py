@@ -1,4 +1,4 @@
-"""What the configs of published models are read as: their fields as the checkpoints say them, in brief."""
+"""What the configs of published models are read as."""
 
 from __future__ import annotations
 
@@ -14,8 +14,20 @@ from layerline.models.recurrent import DeltaNetSpec, ShortConvSpec
 from layerline.models.rope_spec import RopeSpec
 from layerline.models.spec import AttentionSpec, ModelSpec
 from layerline.models.text_part import text_config
-
-SENSES: dict[str, object] = {"vision_config": {"model_type": "vision"}}
+from tests.fakes.published_configs import (
+    A4B,
+    ATTENTION_OF_16,
+    DENSE_31B,
+    E2B,
+    LFM2,
+    LFM2_8B_A1B,
+    MAVERICK,
+    QWEN3_NEXT,
+    SCOUT,
+    gemma4,
+    llama4,
+    qwen3_5,
+)
 
 
 def spec_of(config: Mapping[str, object]) -> ModelSpec:
@@ -27,66 +39,9 @@ def width_of(feed_forward: FeedForwardSpec) -> int:
     return feed_forward.intermediate
 
 
-def every_fourth(layers: int, usual: str) -> list[str]:
-    return [usual if (layer + 1) % 4 else "full_attention" for layer in range(layers)]
-
-
-# Llama 4: https://huggingface.co/meta-llama
-LLAMA4_TEXT = {
-    "model_type": "llama4_text",
-    "attention_bias": False,
-    "attention_chunk_size": 8192,
-    "bos_token_id": 200000,
-    "eos_token_id": [200001, 200007, 200008],
-    "for_llm_compressor": False,
-    "head_dim": 128,
-    "hidden_act": "silu",
-    "hidden_size": 5120,
-    "intermediate_size": 8192,
-    "intermediate_size_mlp": 16384,
-    "num_attention_heads": 40,
-    "num_experts_per_tok": 1,
-    "num_hidden_layers": 48,
-    "num_key_value_heads": 8,
-    "rms_norm_eps": 1e-05,
-    "rope_theta": 500000.0,
-    "vocab_size": 202048,
-    "attn_temperature_tuning": 4,
-    "floor_scale": 8192,
-    "attn_scale": 0.1,
-}
-SCOUT = {
-    **LLAMA4_TEXT,
-    "interleave_moe_layer_step": 1,
-    "max_position_embeddings": 10485760,
-    "moe_layers": list(range(48)),
-    "no_rope_layers": [1, 1, 1, 0] * 12,
-    "num_local_experts": 16,
-    "use_qk_norm": True,
-    "rope_scaling": {
-        "factor": 16.0,
-        "high_freq_factor": 1.0,
-        "low_freq_factor": 1.0,
-        "original_max_position_embeddings": 8192,
-        "rope_type": "llama3",
-    },
-}
-MAVERICK = {
-    **LLAMA4_TEXT,
-    "interleave_moe_layer_step": 2,
-    "max_position_embeddings": 1048576,
-    "moe_layers": list(range(1, 48, 2)),
-    "no_rope_layers": [],
-    "num_local_experts": 128,
-    "use_qk_norm": False,
-    "rope_scaling": None,
-}
-
-
 @pytest.mark.parametrize("text", [SCOUT, MAVERICK], ids=["Scout", "Maverick"])
 def test_llama4(text: dict[str, object]) -> None:
-    whole = {"model_type": "llama4", **SENSES, "text_config": text, "tie_word_embeddings": False}
-    spec, is_scout = spec_of(whole), text is SCOUT
+    spec, is_scout = spec_of(llama4(text)), text is SCOUT
     chunked, full = spec.layer(2).attention, spec.layer(3).attention
     assert (spec.layers, spec.hidden, spec.vocabulary, spec.norm_epsilon) == (48, 5120, 202048, 1e-5)
     assert not spec.tied_output
@@ -108,89 +63,12 @@ def test_llama4(text: dict[str, object]) -> None:
     assert width_of(spec.layer(0).feed_forward) == (8192 if is_scout else 16384)
 
 
-# Gemma 4: https://huggingface.co/google
-GEMMA4_TEXT = {
-    "model_type": "gemma4_text",
-    "attention_bias": False,
-    "attention_k_eq_v": False,
-    "bos_token_id": 2,
-    "enable_moe_block": False,
-    "eos_token_id": 1,
-    "expert_intermediate_size": None,
-    "final_logit_softcapping": 30.0,
-    "global_head_dim": 512,
-    "head_dim": 256,
-    "hidden_activation": "gelu_pytorch_tanh",
-    "max_position_embeddings": 131072,
-    "moe_intermediate_size": None,
-    "num_attention_heads": 8,
-    "num_experts": None,
-    "num_global_key_value_heads": None,
-    "num_kv_shared_layers": 0,
-    "rms_norm_eps": 1e-06,
-    "rope_parameters": {
-        "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
-        "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
-    },
-    "sliding_window": 512,
-    "tie_word_embeddings": True,
-    "top_k_experts": None,
-    "use_bidirectional_attention": None,
-    "use_double_wide_mlp": False,
-    "vocab_size": 262144,
-    "vocab_size_per_layer_input": 262144,
-}
-
-
-def gemma4(layers: int, every: int, **text: object) -> ModelSpec:
-    kinds = ["sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(layers)]
-    own = {**GEMMA4_TEXT, "num_hidden_layers": layers, "layer_types": kinds, **text}
-    return spec_of({"model_type": "gemma4", **SENSES, "text_config": own, "tie_word_embeddings": True})
-
-
-E2B = {
-    "hidden_size": 1536,
-    "hidden_size_per_layer_input": 256,
-    "intermediate_size": 6144,
-    "num_key_value_heads": 1,
-    "num_kv_shared_layers": 20,
-    "use_double_wide_mlp": True,
-}
-LARGE = {
-    "attention_k_eq_v": True,
-    "hidden_size_per_layer_input": 0,
-    "max_position_embeddings": 262144,
-    "sliding_window": 1024,
-    "use_bidirectional_attention": "vision",
-}
-A4B = {
-    **LARGE,
-    "enable_moe_block": True,
-    "hidden_size": 2816,
-    "intermediate_size": 2112,
-    "moe_intermediate_size": 704,
-    "num_attention_heads": 16,
-    "num_experts": 128,
-    "num_global_key_value_heads": 2,
-    "num_key_value_heads": 8,
-    "top_k_experts": 8,
-}
-DENSE_31B = {
-    **LARGE,
-    "hidden_size": 5376,
-    "intermediate_size": 21504,
-    "num_attention_heads": 32,
-    "num_global_key_value_heads": 4,
-    "num_key_value_heads": 16,
-}
-
-
 def sizes_of(attention: AttentionSpec) -> tuple[int, int, int, int]:
     return attention.heads, attention.kv_heads, attention.head_dim, attention.window_tokens
 
 
 def test_gemma4_with_inputs_of_each_layer() -> None:
-    spec = gemma4(35, 5, **E2B)
+    spec = spec_of(gemma4(35, 5, E2B))
     assert (spec.token_input, spec.tied_output, spec.logit_cap) == (256, True, 30.0)
     assert spec.embedding_scale == pytest.approx(1536**0.5)
     assert sizes_of(spec.layer(0).attention) == (8, 1, 256, 512)
@@ -202,7 +80,7 @@ def test_gemma4_with_inputs_of_each_layer() -> None:
 
 
 def test_gemma4_with_experts() -> None:
-    spec = gemma4(30, 6, **A4B)
+    spec = spec_of(gemma4(30, 6, A4B))
     sliding, full = spec.layer(0), spec.layer(5)
     assert (sizes_of(sliding.attention), sizes_of(full.attention)) == ((16, 8, 256, 1024), (16, 2, 512, 0))
     assert (sliding.attention.keys_as_values, full.attention.keys_as_values) == (False, True)
@@ -214,32 +92,10 @@ def test_gemma4_with_experts() -> None:
 
 
 def test_gemma4_that_is_dense() -> None:
-    spec = gemma4(60, 6, **DENSE_31B)
+    spec = spec_of(gemma4(60, 6, DENSE_31B))
     assert sizes_of(spec.layer(0).attention) == (32, 16, 256, 1024)
     assert sizes_of(spec.layer(59).attention) == (32, 4, 512, 0)
     assert (spec.context_tokens, spec.shares_pages, spec.layer(0).attention.score_scale) == (262144, False, 1.0)
-
-
-# LFM2: https://huggingface.co/LiquidAI
-LFM2 = {
-    "model_type": "lfm2",
-    "block_auto_adjust_ff_dim": True,
-    "block_ffn_dim_multiplier": 1.0,
-    "block_multiple_of": 256,
-    "block_norm_eps": 1e-05,
-    "bos_token_id": 1,
-    "conv_L_cache": 3,
-    "conv_bias": False,
-    "eos_token_id": 7,
-    "max_position_embeddings": 128000,
-    "norm_eps": 1e-05,
-    "num_hidden_layers": 16,
-    "num_key_value_heads": 8,
-    "rope_theta": 1000000.0,
-    "tie_embedding": True,
-    "vocab_size": 65536,
-}
-ATTENTION_OF_16 = [2, 5, 8, 10, 12, 14]
 
 
 @pytest.mark.parametrize(
@@ -266,32 +122,6 @@ def test_an_lfm2_whose_width_is_not_rounded() -> None:
     assert width_of(spec_of({**LFM2, **sizes, "block_auto_adjust_ff_dim": False}).layer(0).feed_forward) == 1000
 
 
-LFM2_8B_A1B = {
-    "model_type": "lfm2_moe",
-    "bos_token_id": 1,
-    "conv_L_cache": 3,
-    "conv_bias": False,
-    "eos_token_id": 7,
-    "hidden_size": 2048,
-    "intermediate_size": 7168,
-    "layer_types": ["full_attention" if layer in (2, 6, 10, 14, 18, 21) else "conv" for layer in range(24)],
-    "max_position_embeddings": 128000,
-    "moe_intermediate_size": 1792,
-    "norm_eps": 1e-05,
-    "norm_topk_prob": True,
-    "num_attention_heads": 32,
-    "num_dense_layers": 2,
-    "num_experts": 32,
-    "num_experts_per_tok": 4,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 8,
-    "rope_theta": 1000000.0,
-    "routed_scaling_factor": 1.0,
-    "use_expert_bias": True,
-    "vocab_size": 65536,
-}
-
-
 def test_lfm2_with_experts() -> None:
     spec = spec_of(LFM2_8B_A1B)
     assert [spec.layer(layer).feed_forward.intermediate for layer in (0, 1, 2, 23)] == [7168, 7168, 1792, 1792]
@@ -308,42 +138,7 @@ def test_an_lfm2_is_tied_as_tie_embedding_says(config: dict[str, object], *, tie
     assert spec_of({**config, "tie_embedding": tied, "tie_word_embeddings": not tied}).tied_output is tied
 
 
-# Qwen3-Next and Qwen3.5: https://huggingface.co/Qwen
-QWEN3_NEXT = {
-    "model_type": "qwen3_next",
-    "attention_bias": False,
-    "bos_token_id": 151643,
-    "decoder_sparse_step": 1,
-    "eos_token_id": 151645,
-    "full_attention_interval": 4,
-    "head_dim": 256,
-    "hidden_act": "silu",
-    "hidden_size": 2048,
-    "intermediate_size": 5120,
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-    "linear_value_head_dim": 128,
-    "max_position_embeddings": 262144,
-    "mlp_only_layers": [],
-    "moe_intermediate_size": 512,
-    "norm_topk_prob": True,
-    "num_attention_heads": 16,
-    "num_experts": 512,
-    "num_experts_per_tok": 10,
-    "num_hidden_layers": 48,
-    "num_key_value_heads": 2,
-    "partial_rotary_factor": 0.25,
-    "rms_norm_eps": 1e-06,
-    "rope_scaling": None,
-    "rope_theta": 10000000,
-    "shared_expert_intermediate_size": 512,
-    "tie_word_embeddings": False,
-    "use_sliding_window": False,
-    "vocab_size": 151936,
-}
-NEW_ROPE = {
+NEW_ROPE: dict[str, object] = {
     "rope_scaling": None,
     "mlp_only_layers": None,
     "partial_rotary_factor": None,
@@ -367,40 +162,6 @@ def test_qwen3_next(more: dict[str, object]) -> None:
     assert (spec.tied_output, spec.context_tokens) == (False, 262144)
 
 
-QWEN3_5_TEXT = {
-    "attention_bias": False,
-    "attn_output_gate": True,
-    "dtype": "bfloat16",
-    "eos_token_id": 248044,
-    "full_attention_interval": 4,
-    "head_dim": 256,
-    "hidden_act": "silu",
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_value_head_dim": 128,
-    "mamba_ssm_dtype": "float32",
-    "max_position_embeddings": 262144,
-    "mtp_num_hidden_layers": 1,
-    "mtp_use_dedicated_embeddings": False,
-    "rms_norm_eps": 1e-06,
-    "rope_parameters": {
-        "mrope_interleaved": True,
-        "mrope_section": [11, 11, 10],
-        "partial_rotary_factor": 0.25,
-        "rope_theta": 10000000,
-        "rope_type": "default",
-    },
-    "vocab_size": 248320,
-}
-
-
-def qwen3_5(model_type: str, layers: int, *, tied: bool = False, **text: object) -> ModelSpec:
-    own = {**QWEN3_5_TEXT, "model_type": f"{model_type}_text", "num_hidden_layers": layers, **text}
-    own["layer_types"] = every_fourth(layers, "linear_attention")
-    return spec_of({"model_type": model_type, **SENSES, "text_config": own, "tie_word_embeddings": tied})
-
-
 @pytest.mark.parametrize(
     ("layers", "hidden", "width", "heads", "kv_heads", "value_heads", "tied"),
     [
@@ -412,7 +173,7 @@ def qwen3_5(model_type: str, layers: int, *, tied: bool = False, **text: object)
 def test_dense_qwen3_5(
     layers: int, hidden: int, width: int, heads: int, kv_heads: int, value_heads: int, *, tied: bool
 ) -> None:
-    spec = qwen3_5(
+    whole = qwen3_5(
         "qwen3_5",
         layers,
         tied=tied,
@@ -422,6 +183,7 @@ def test_dense_qwen3_5(
         num_key_value_heads=kv_heads,
         linear_num_value_heads=value_heads,
     )
+    spec = spec_of(whole)
     delta_net = spec.layer(0).recurrent
     assert isinstance(delta_net, DeltaNetSpec)
     assert (delta_net.value_heads, delta_net.key_heads, delta_net.tiled) == (value_heads, 16, False)
@@ -439,7 +201,7 @@ def test_dense_qwen3_5(
 def test_qwen3_5_with_experts(
     layers: int, hidden: int, width: int, count: int, chosen: int, heads: int, value_heads: int
 ) -> None:
-    spec = qwen3_5(
+    whole = qwen3_5(
         "qwen3_5_moe",
         layers,
         hidden_size=hidden,
@@ -451,6 +213,7 @@ def test_qwen3_5_with_experts(
         num_key_value_heads=2,
         linear_num_value_heads=value_heads,
     )
+    spec = spec_of(whole)
     feed_forward = spec.layer(1).feed_forward
     assert feed_forward.experts is not None
     assert (width_of(feed_forward), feed_forward.experts.count, feed_forward.experts.chosen) == (width, count, chosen)

@@ -39,6 +39,7 @@ LLAMA3_SCALING = {
         (MISTRAL, {"sliding_window": 0}, "sliding_window of 0 tokens"),
         (QWEN2, {"use_sliding_window": True, "sliding_window": 0}, "sliding_window of 0 tokens"),
         (LLAMA, {"is_causal": False}, "is_causal"),
+        (MISTRAL, {"per_layer_config": {"1": {"sliding_window": 8}}}, "per_layer_config"),
         (LLAMA, {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         (LLAMA, {"rope_parameters": {"full_attention": {"rope_theta": 5.0}}}, "from layer to layer"),
         (LLAMA, {"rope_parameters": {}, "rope_scaling": {"type": "ntk", "factor": 4.0}}, "rope scaling 'ntk'"),
