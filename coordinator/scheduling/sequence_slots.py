@@ -38,6 +38,7 @@ class _Checkpoint:
 class _Held:
     """The slots of a running sequence, each of which it owns."""
 
+    arrival: int  # of the sequence
     working: int
     source: int | None  # what its first rows go on from, until they are issued
     borders: set[int]  # where the tree is to get a state, counted in pages
@@ -78,8 +79,13 @@ class SequenceSlots:
             if state is not None:
                 self.pool.release(state)
             return False
-        held = _Held(working=working, source=state, borders=set(borders), admitted=self._checkpoints.uses)
-        self._held[sequence.id] = held
+        self._held[sequence.id] = _Held(
+            arrival=sequence.arrival,
+            working=working,
+            source=state,
+            borders=set(borders),
+            admitted=self._checkpoints.uses,
+        )
         return True
 
     def want(self, sequence: Sequence, pages: int) -> None:
@@ -200,7 +206,7 @@ class SequenceSlots:
 
     def _take_rolling(self) -> int | None:
         """The slot of a rolling checkpoint that no span of this step names, of who is the last to be preempted."""
-        for held in self._held.values():
+        for held in sorted(self._held.values(), key=lambda held: held.arrival):
             if held.rolling and held.rolling.slot not in self._named:
                 slot, held.rolling = held.rolling.slot, None
                 return slot

@@ -61,7 +61,7 @@ def _layers_do_not_fit(misfit: Misfit) -> PlanDoesNotFitError:
     ]
     needs = [_least_needed_bytes(candidates, owner, layers, pages) for layers, owner in owned]
     short = [
-        f"{_layers(layers)} need {format_bytes(needed)} and {owner.name} offers"
+        f"{_layers(layers)} {'needs' if len(layers) == 1 else 'need'} {format_bytes(needed)} and {owner.name} offers"
         f" {format_bytes(candidates.offered_bytes(owner))}"
         for needed, (layers, owner) in zip(needs, owned, strict=True)
         if candidates.group_for(owner, layers, pages) is None

@@ -38,7 +38,8 @@ def devices_text(stage: StageReport) -> str:
 def _stage_text(stage: StageReport) -> str:
     layers = layers_text(stage.first_layer, stage.last_layer)
     memory = f"{format_bytes(needed_bytes(stage))} of {format_bytes(stage.budget_bytes)}"
-    return f"layers {layers} on {devices_text(stage)}, {memory}"
+    noun = "layer" if stage.first_layer == stage.last_layer else "layers"
+    return f"{noun} {layers} on {devices_text(stage)}, {memory}"
 
 
 def speed_line(finished: Finished) -> str:

@@ -215,6 +215,8 @@ def test_layers_given_by_hand_that_fit_no_number_of_devices_are_refused_with_wha
     nodes = (node("a", *gpus(2, mib=50)), node("b"))
     with pytest.raises(PlanDoesNotFitError, match=r"layers 0-9 need .* and a offers 100 MiB"):
         plan(*nodes, layers=parse_layers("a=0-9,b=10-29"))
+    with pytest.raises(PlanDoesNotFitError, match=r"layer 0 needs .* and a offers 2.0 MiB"):
+        plan(node("a", *gpus(2, mib=1)), node("b"), layers=parse_layers("a=0,b=1-29"))
 
 
 # --- whatever the world

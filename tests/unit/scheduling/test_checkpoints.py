@@ -171,6 +171,28 @@ def test_a_rolling_checkpoint_gives_way_to_a_request() -> None:
     world.run()
 
 
+def test_it_is_that_of_the_oldest_who_is_preempted_last() -> None:
+    """Though 2 was admitted after 3, since it had waited for what 1 computed."""
+    world = World(slots=6, max_rows=32, chunk_tokens=8)
+    world.add(1, *PROMPT[:9], max_tokens=1)
+    world.add(2, *PROMPT[:9], max_tokens=40)
+    world.add(3, *PROMPT[10:15], max_tokens=40)
+    while min(len(world.answers[2]), len(world.answers[3])) < 9:
+        if world.send() is None:
+            world.receive()
+    for number in (4, 5, 6):
+        world.add(number, *range(10 * number, 10 * number + 3), max_tokens=40)
+        if world.send() is None:
+            world.receive()
+    begun = len(world.spans)
+    for _ in range(16):
+        if world.send() is None:
+            world.receive()
+    left_behind = {span.sequence for span in world.spans[begun:] for run in span.states if run.source != run.target}
+    assert left_behind == {3}, "2 has given the slot of its last page"
+    world.run()
+
+
 def test_the_least_recently_used_checkpoint_is_evicted_first() -> None:
     world = World(slots=4)
     for number in (1, 2):
