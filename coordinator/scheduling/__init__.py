@@ -36,9 +36,14 @@ the client left ("cancelled"); it has **failed** where a stage says that its row
 of it since is kept for nobody. Steps in flight may still write to its pages; they are given back with the last of
 those, what has been computed stays cached while there is room, and the scheduler forgets the sequence.
 
-Modules: `scheduler` chooses within its `capacity`. `kv_pages` decides who gets pages, with the pool of `pages`, their
-`free_runs` and the `prefix_tree`. `steps_in_flight` decides how many steps there are, and `row_budget`, with
-`chunk_cost`, how many rows each has; `retry_estimate` tells those who find the queue full when to come back. These
-three learn from results, by `average`. `row_shares` shares the prompt rows among the prompts. `sequence` is one
-sequence's log and state, `step` is what goes out, `events` is what is told, `figures` what can be asked.
+If the model has recurrent layers, a sequence also has a slot that its state is in. Sequences share prefixes only from
+checkpoints, which are slots that were left behind at the ends of pages.
+
+Modules: `scheduler` chooses within its `capacity`; `limits` says how long an answer may become. `kv_pages` decides who
+gets pages, with the `pool` of `pages`, their `free_runs`, the `prefix_tree` of each `branch`, and the `promises` of
+what will be in it. `sequence_slots` decides which `slots` have states, with the `checkpoints` of the tree.
+`steps_in_flight` decides how many steps there are, and `row_budget`, with `chunk_cost`, how many rows each has;
+`retry_estimate` tells those who find the queue full when to come back. These three learn from results, by `average`.
+`row_shares` shares the prompt rows among the prompts. `sequence` is one sequence's log and state, `step` is what goes
+out, `events` is what is told, `figures` what can be asked.
 """

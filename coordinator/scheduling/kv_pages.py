@@ -185,6 +185,7 @@ class KvPages:
         kept = sorted(page for branch in self.tree.branches() for page in branch.pages if page is not None)
         assert kept == [page for page in range(self.pool.pages) if self.pool.is_kept(page)]
         self._promises.check(self._ends.values())
+        self.tree.check()
         if self.slots is not None:
             self.slots.check()
 

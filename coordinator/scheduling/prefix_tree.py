@@ -149,6 +149,15 @@ class PrefixTree:
         """All branches but the root, least recently used first."""
         return tuple(self._by_use)
 
+    def check(self) -> None:
+        """Raises AssertionError unless the pages behind every checkpoint can be read."""
+        for branch in self._by_use if self.checkpoints else ():
+            for place in branch.states:
+                pages, upper = branch.pages[: place + 1], branch.parent
+                while upper is not None:
+                    pages, upper = upper.pages + pages, upper.parent
+                assert self._usable(pages) == len(pages)
+
     def _usable(self, pages: Sequence[int | None]) -> int:
         """The length of the longest prefix of `pages` that a row can follow."""
         usable = in_a_row = 0

@@ -209,7 +209,7 @@ class SequenceSlots:
     def _last(self, sequence: Sequence, held: _Held) -> _Checkpoint | None:
         """The last computed state of a sequence at the end of a page."""
         pages, rest = divmod(sequence.computed, self._page_tokens)
-        if not self._has_prefix(sequence) or held.source is not None or sequence.failed:
+        if not self._has_prefix(sequence) or held.source is not None:
             return None
         if rest == 0 and 0 < sequence.computed == sequence.issued:
             return _Checkpoint(pages=pages, slot=held.working)

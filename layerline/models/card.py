@@ -11,6 +11,8 @@ Tensors have canonical names:
     layers.N.{sinks, output_scale, output_gate, output_gate_bias}
     token_table, token_projection, token_norm, layers.N.{token_gate, token_output, token_after_norm}
     layers.N.{z, b, a, q_conv, k_conv, v_conv, decay, step_bias, gate_norm}, of a delta net, beside q, k and v
+    layers.N.{z, x, b, c, dt, x_conv, b_conv, c_conv, decay, skip, step_bias, gate_norm}, of Mamba 2, the convolution's
+        perhaps each with a bias
     layers.N.{router, router_bias, choice_bias, shared_logit, expert_scales}
     layers.N.{router_norm, experts_norm, experts_after_norm, shared_after_norm}
     layers.N.experts.E.{gate, up, down}, layers.N.shared.{gate, up, down}, each perhaps with a bias

@@ -6,6 +6,7 @@ that layerline does not know would change every answer.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -141,6 +142,8 @@ def _entry(wanted: _Wanted, rows: int, container: str, tensors: Mapping[str, Sto
         raise _missing(wanted, container)
     if len(tensor.shape) == 3 and wanted.place.expert is None:
         tensor = replace(tensor, shape=(tensor.rows, tensor.shape[-1]))  # each head's matrix after the other
+    if len(tensor.shape) == 2 and len(wanted.shape) == 1 and wanted.place.expert is None:
+        tensor = replace(tensor, shape=(math.prod(tensor.shape),))  # a row for each head, or for each of a group
     shape = (rows, *wanted.shape[1:])
     own_shape, expert = shape[::-1] if wanted.place.recipe == TRANSPOSED else shape, wanted.place.expert
     stored_shape = own_shape if expert is None else (wanted.experts, *own_shape)

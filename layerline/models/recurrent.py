@@ -12,7 +12,6 @@ Shapes of one row: H heads, K key heads, N numbers of a key, P numbers of a valu
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from layerline.checks import require
@@ -154,15 +153,10 @@ class Mamba2Spec:
     state_dim: int
     taps: int
     conv_bias: bool = True
-    projection_bias: bool = False  # of both matrices
-    least_step: float = 0.0  # how far a row moves the state is kept within these
-    most_step: float | None = None  # None: however far
 
     def __post_init__(self) -> None:
         _check_sizes(self.heads, self.head_dim, self.groups, self.state_dim, taps=self.taps)
         require(self.heads % self.groups == 0, "heads is not a multiple of groups")
-        most = math.inf if self.most_step is None else self.most_step
-        require(0 <= self.least_step < most, "the bounds of steps are in the wrong order")
 
     @property
     def kv_heads(self) -> int:

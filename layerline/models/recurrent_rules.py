@@ -6,10 +6,25 @@ attention. What a convolution multiplies rows by has a name for each part of a r
 
 from __future__ import annotations
 
-from layerline.models.recurrent import ShortConvSpec
-from layerline.models.tensor_rules import ATTENDED, CONVOLVED, HIDDEN, TAPS, TensorRule, layer_rule, stacked
+from collections.abc import Mapping
+from dataclasses import replace
+
+from layerline.models.recurrent import Mamba2Spec, ShortConvSpec
+from layerline.models.tensor_rules import (
+    ATTENDED,
+    CONVOLVED,
+    HEADS,
+    HIDDEN,
+    KEYS,
+    TAPS,
+    TensorRule,
+    layer_rule,
+    stacked,
+)
 
 _SHORT_CONV_PARTS = {"b": (), "c": (ATTENDED,), "x": (ATTENDED, ATTENDED)}
+_MAMBA2_CONVOLVED = {"x": ATTENDED, "b": KEYS, "c": KEYS}
+_MAMBA2_MADE = {"z": ATTENDED, **_MAMBA2_CONVOLVED, "dt": HEADS}  # the gate, what the convolution gets, steps
 
 
 def short_conv_tensors(spec: ShortConvSpec) -> tuple[TensorRule, ...]:
@@ -30,3 +45,31 @@ def short_conv_tensors(spec: ShortConvSpec) -> tuple[TensorRule, ...]:
         layer_rule("conv_bias", "conv.conv.bias", "shortconv.conv.bias", CONVOLVED),
         layer_rule("attention_output_bias", "conv.out_proj.bias", "shortconv.out_proj.bias", HIDDEN),
     )
+
+
+def mamba2_tensors(spec: Mamba2Spec, prefix: str) -> tuple[TensorRule, ...]:
+    """Those of a Mamba 2 layer, which a folder calls `prefix` and so on."""
+    decay = layer_rule("decay", f"{prefix}A_log", "ssm_a", HEADS)
+    return (
+        *_below_each_other("", _MAMBA2_MADE, f"{prefix}in_proj.weight", "ssm_in.weight", HIDDEN),
+        *_below_each_other("_conv", _MAMBA2_CONVOLVED, f"{prefix}conv1d.weight", "ssm_conv1d.weight", TAPS),
+        *(
+            _below_each_other("_conv_bias", _MAMBA2_CONVOLVED, f"{prefix}conv1d.bias", "ssm_conv1d.bias")
+            if spec.conv_bias
+            else ()
+        ),
+        replace(decay, safetensors=replace(decay.safetensors, minus_exponential=True)),
+        layer_rule("skip", f"{prefix}D", "ssm_d", HEADS),
+        layer_rule("step_bias", f"{prefix}dt_bias", "ssm_dt.bias", HEADS),
+        layer_rule("gate_norm", f"{prefix}norm.weight", "ssm_norm.weight", ATTENDED),
+        layer_rule("attention_output", f"{prefix}out_proj.weight", "ssm_out.weight", HIDDEN, ATTENDED),
+    )
+
+
+def _below_each_other(
+    ending: str, rows: Mapping[str, str], safetensors: str, gguf: str, *columns: str
+) -> tuple[TensorRule, ...]:
+    """A tensor for each part of a row and its side, in one of either container in that order."""
+    rules = tuple(layer_rule(part + ending, "", "", side, *columns) for part, side in rows.items())
+    sides = tuple(rows.values())
+    return stacked(rules, safetensors, gguf, {part + ending: sides[:number] for number, part in enumerate(rows)})

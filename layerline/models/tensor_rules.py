@@ -125,7 +125,10 @@ def is_of_state(sides: Sequence[str], layer: LayerSpec) -> bool:
     """Whether the tensor of these sides is one by which rows of a recurrent layer change its state, or norm what they
     read of it: it is held in float32.
     """
-    return layer.recurrent is not None and (TAPS in sides or sides in ((CONVOLVED,), (HEADS,), (HEAD,)))
+    if layer.recurrent is None:
+        return False
+    vectors = [CONVOLVED, HEADS, HEAD, *([ATTENDED, KEYS] if isinstance(layer.recurrent, Mamba2Spec) else [])]
+    return TAPS in sides or (len(sides) == 1 and sides[0] in vectors)
 
 
 def whole_rule(name: str, safetensors: str, gguf: str, *sides: str) -> TensorRule:

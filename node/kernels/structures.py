@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 13  # of all that is said here; the library must have the same
+VERSION = 14  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -57,6 +57,8 @@ class OperationKind(IntEnum):
     COPY = 21
     TIMES_SIGMOID = 22
     DELTA = 23
+    MAMBA2 = 24
+    GATED_NORM = 25
 
 
 class GateKind(IntEnum):
@@ -158,40 +160,6 @@ class AttentionForm(ctypes.Structure):
         ("window", c_int32),
         ("chunk", c_int32),
         ("padding", c_int32),
-    )
-
-
-class Convolution(ctypes.Structure):
-    """A causal convolution of some columns of rows, and where the numbers are that these are multiplied by."""
-
-    _fields_ = (
-        ("weight", c_void_p),
-        ("bias", c_void_p),
-        ("channels", c_int32),
-        ("taps", c_int32),
-        ("column", c_int32),
-        ("times_before", c_int32),
-        ("times_after", c_int32),
-        ("out_column", c_int32),
-        ("silu", c_int32),
-        ("padding", c_int32),
-    )
-
-
-class DeltaNet(ctypes.Structure):
-    """A gated delta net: vectors of its value heads, its sizes, and where in a slot the states of heads are."""
-
-    _fields_ = (
-        ("decay", c_void_p),
-        ("step_bias", c_void_p),
-        ("norm", c_void_p),
-        ("state_offset", c_int64),
-        ("value_heads", c_int32),
-        ("key_heads", c_int32),
-        ("key_dim", c_int32),
-        ("value_dim", c_int32),
-        ("tiled", c_int32),
-        ("epsilon", c_float),
     )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.models.recurrent import LENGTH_EPSILON, STATE_NUMBER_BYTES, DeltaNetSpec
-from node.kernels.structures import DELTA_COLUMNS, Convolution, DeltaNet, Operation, OperationKind
+from node.kernels.recurrent_structures import Convolution, DeltaNet
+from node.kernels.structures import DELTA_COLUMNS, Operation, OperationKind
 from node.native.matrices import NativeMatrix
 from node.native.operations import Buffer, Operations, product
 from node.slices.feed_forward_slices import Slices

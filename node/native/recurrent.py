@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.recurrent import DeltaNetSpec, RecurrentSpec, ShortConvSpec
-from node.kernels.structures import Convolution, Operation, OperationKind
+from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec, ShortConvSpec
+from node.kernels.recurrent_structures import Convolution
+from node.kernels.structures import Operation, OperationKind
 from node.native.delta_net import NativeDeltaNet
 from node.native.feed_forward import Load
+from node.native.mamba2 import NativeMamba2
 from node.native.matrices import NativeMatrix
 from node.native.operations import Buffer, Operations, product
 from node.slices.feed_forward_slices import Slices
@@ -51,7 +53,7 @@ class NativeShortConv:
         )
 
 
-NativeRecurrent = NativeShortConv | NativeDeltaNet
+NativeRecurrent = NativeShortConv | NativeDeltaNet | NativeMamba2
 
 
 def load_recurrent(
@@ -68,7 +70,8 @@ def load_recurrent(
     made = load(slices.made, slices.made_bias)
     if isinstance(spec, DeltaNetSpec):
         return NativeDeltaNet(spec, made, conv_LC, load_vector, slices, norm_epsilon)
-    assert isinstance(spec, ShortConvSpec), "no other is known"
+    if isinstance(spec, Mamba2Spec):
+        return NativeMamba2(spec, made, conv_LC, load_vector, slices, norm_epsilon)
     return _short_conv(spec, made, conv_LC, load_vector(slices.conv_bias))
 
 

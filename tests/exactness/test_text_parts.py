@@ -51,6 +51,7 @@ def test_a_section_of_its_own(tmp_path: Path, family: str, text_type: str, named
     assert callable(named)
     stored = {named(name): rows for name, rows in load_file(folder / "model.safetensors").items()}
     stored["model.vision_tower.patch.weight"] = np.zeros((2, 3, 2, 2), np.float32)
+    stored["mtp.norm.weight"] = np.zeros(4, np.float32)
     stored["mtp.layers.0.input_layernorm.weight"] = np.zeros(64, np.float32)
     stored["multi_modal_projector.norm.weight"] = np.zeros(4, np.float32)
     save_file(stored, folder / "model.safetensors")

@@ -12,8 +12,14 @@ class SlotBook:
 
     def __init__(self, slots: int) -> None:
         self._slots: dict[int, tuple[int, int] | None] = dict.fromkeys(range(slots))  # by when they were written
+        self._named: set[int] = set()  # in this step, by other sequences
 
-    def runs(self, sequence: int, start: int, count: int) -> tuple[StateRun, ...]:
+    def step(self, *rows: tuple[int, int, int]) -> list[tuple[StateRun, ...]]:
+        """The runs of each span of a step, which are told by (sequence, start, count)."""
+        self._named.clear()
+        return [self._runs(*own) for own in rows]
+
+    def _runs(self, sequence: int, start: int, count: int) -> tuple[StateRun, ...]:
         """The runs of these rows, from the state that was left at `start`; none of a model without slots."""
         if not self._slots:
             return ()
@@ -26,14 +32,16 @@ class SlotBook:
             target = self._taken(sequence, last)
             runs.append(StateRun(count=last - start, source=source, target=target))
             start, source = last, target
+        self._named.update(run.target for run in runs)
+        self._named.update(run.source for run in runs if run.source is not None)
         return tuple(runs)
 
     def _taken(self, sequence: int, position: int) -> int:
-        """A slot for that state, which no state of the same place has any more."""
-        slot = next(iter(self._slots))
-        for other, place in self._slots.items():
-            if place == (sequence, position):
-                slot = other
+        """A slot for that state: the one that it had, or the oldest that no other sequence is going to go on from."""
+        places = {slot: place for slot, place in self._slots.items() if place is not None}
+        reached = {own: slot for slot, (own, _) in places.items() if own != sequence}
+        slot = next(slot for slot in self._slots if slot not in {*reached.values(), *self._named})
+        slot = next((other for other, place in places.items() if place == (sequence, position)), slot)
         del self._slots[slot]
         self._slots[slot] = (sequence, position)
         return slot

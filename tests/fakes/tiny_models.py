@@ -113,7 +113,7 @@ class StageChain:
     def result(self, *rows: Rows) -> StepResult:
         """One step of these rows through all stages."""
         self._step += 1
-        states = [self._book.runs(each.sequence, each.start, len(each.token_ids)) for each in rows]
+        states = self._book.step(*((each.sequence, each.start, len(each.token_ids)) for each in rows))
         product: Frame | StepResult = frame_of(*rows, step=self._step, states=states)
         for stage in self.stages:
             assert isinstance(product, Frame)

@@ -132,6 +132,43 @@ static std::vector<float> attended(const Kernels& kernels, int storage, const st
     return out;
 }
 
+// All heads, the rows in two runs, of which the second goes on from the first.
+static std::vector<float> delta_net(const Kernels& kernels, const std::vector<float>& rows, int count, bool tiled) {
+    const int heads = 4, key_heads = 2, key_dim = 33, value_dim = 43;
+    const int width = 2 * key_heads * key_dim + 2 * heads * value_dim + 2 * heads;
+    std::vector<float> decay(heads, -0.5f), step_bias(heads, 0.25f), norm(value_dim, 1.5f);
+    DeltaNet net = {decay.data(), step_bias.data(), norm.data(), 7, heads, key_heads, key_dim, value_dim, tiled, 1e-6f};
+    const int64_t slot_numbers = 7 + heads * key_dim * value_dim;
+    std::vector<float> states(static_cast<size_t>(2 * slot_numbers)), out(static_cast<size_t>(count * heads * value_dim));
+    std::vector<float> own(rows.begin(), rows.begin() + count * width);
+    for (float& each : own) each *= 0.1f;
+    std::vector<uint8_t> scratch(SCRATCH_BYTES);
+    const StateRun runs[2] = {{0, 20, -1, 1}, {20, count - 20, 1, 0}};
+    for (int head = 0; head < heads; head++) {
+        kernels.delta_head(net, head, {own.data(), width}, {out.data(), heads * value_dim}, runs, 2, states.data(), slot_numbers,
+                           scratch.data());
+    }
+    out.insert(out.end(), states.begin(), states.end());
+    return out;
+}
+
+// Mamba 2 behind its convolution: rows of one sequence in two runs.
+static std::vector<float> scanned(const Kernels& kernels, const std::vector<float>& rows, int count) {
+    const int heads = 5, dim = 70, keys = 24, width = 2 * heads * dim + 2 * keys + heads, channels = heads * dim + 2 * keys;
+    const StateRun runs[] = {{0, 50, -1, 0}, {50, count - 50, 0, 1}};
+    std::vector<float> own(rows.begin(), rows.begin() + count * width), out(static_cast<size_t>(count * heads * dim));
+    std::vector<float> states(2 * (3 * channels + heads * dim * keys)), weight(rows.rbegin(), rows.rbegin() + 4 * channels);
+    const int64_t slot = static_cast<int64_t>(states.size() / 2);
+    const float decay[] = {-9.0f, -3.0f, -1.0f, -0.3f, -0.01f};
+    const Convolution convolution = {weight.data(), nullptr, channels, 4, heads * dim, -1, -1, heads * dim, 1, 0};
+    kernels.convolve(convolution, {own.data(), width}, {own.data(), width}, runs, 2, states.data(), slot, 0, channels);
+    const Mamba2 layer = {decay, decay, decay, 3 * channels, heads, dim, 1, keys};
+    for (int head = 0; head < heads; head++) {
+        kernels.mamba_head(layer, head, {own.data(), width}, {out.data(), heads * dim}, runs, 2, states.data(), slot);
+    }
+    return out;
+}
+
 int main() {
     const Kernels& one = *KERNELS(COMPARED);
     const Kernels& other = *kernels_plain;
@@ -141,6 +178,10 @@ int main() {
     for (int storage = 0; storage < 4; storage++) {
         compare("attention", storage, 0, attended(one, storage, rows, 150), attended(other, storage, rows, 150));
     }
+    for (int tiled = 0; tiled < 2; tiled++) {
+        compare("a delta net", 0, tiled, delta_net(one, rows, 50, tiled != 0), delta_net(other, rows, 50, tiled != 0));
+    }
+    compare("Mamba 2", 0, 0, scanned(one, rows, 90), scanned(other, rows, 90));
     std::vector<float> in(1000), up(1000), normed[2], gated[2];
     for (float& own : in) own = number() * 9;
     for (float& own : up) own = number();

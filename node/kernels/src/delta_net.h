@@ -34,8 +34,7 @@ inline DeltaHead places_of(const DeltaNet& own, int head) {
 }
 
 inline DeltaStep step_of(const DeltaNet& own, int head, float written, float forgotten) {
-    const float x = forgotten + own.step_bias[head];
-    const float step = x > 20.0f ? x : std::log1p(std::exp(x));
+    const float step = softplus_of(forgotten + own.step_bias[head]);
     return {std::exp(own.decay[head] * step), 1.0f / (1.0f + std::exp(-written))};
 }
 

@@ -90,6 +90,17 @@ struct DeltaNet {
     float epsilon;
 };
 
+// Mamba 2 between the convolution of its rows and the norm of what they read. A row has the gates of all heads, their x, of all
+// groups what moves states and what reads them, and a number a head of how far it steps. A state begins behind the first
+// `state_offset` numbers of a slot.
+struct Mamba2 {
+    const float* decay;      // [heads], below 0
+    const float* skip;       // [heads]
+    const float* step_bias;  // [heads]
+    int64_t state_offset;
+    int32_t heads, head_dim, groups, state_dim;
+};
+
 enum Format {
     FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_Q4_0, FORMAT_Q4_1, FORMAT_Q5_0, FORMAT_Q5_1, FORMAT_Q8_0, FORMAT_Q2_K,
     FORMAT_Q3_K, FORMAT_Q4_K, FORMAT_Q5_K, FORMAT_Q6_K, FORMAT_IQ4_NL, FORMAT_IQ4_XS, FORMAT_MXFP4,
@@ -137,6 +148,8 @@ struct Kernels {
                      int64_t slot_numbers, int64_t first_channel, int64_t end_channel);
     void (*delta_head)(const DeltaNet& net, int head, Rows in, Rows out, const StateRun* runs, int64_t run_count, float* states,
                        int64_t slot_numbers, uint8_t* scratch);
+    void (*mamba_head)(const Mamba2& layer, int head, Rows in, Rows out, const StateRun* runs, int64_t run_count, float* states,
+                       int64_t slot_numbers);
 };
 
 constexpr int64_t SCRATCH_BYTES = 1 << 19;  // of each thread, for products; attention may need more

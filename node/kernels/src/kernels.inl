@@ -4,6 +4,7 @@
 #include "delta_net.h"
 #include "float_products.h"
 #include "kernels.h"
+#include "mamba2.h"
 #include "products.h"
 #include "rows.h"
 
@@ -99,7 +100,7 @@ void unpack_row(int format, const uint8_t* panel, int64_t columns, int row, floa
 
 constexpr Kernels KERNELS = {
     LAYERLINE_NAME, prepared_bytes, rows_of_group, prepare, multiply, unpack_row, norm_row, turn_head, gate_row, cap_row, keep_row,
-    attend_rows, convolve, delta_head,
+    attend_rows, convolve, delta_head, mamba_head,
 };
 
 }  // namespace

@@ -44,6 +44,9 @@ enum OperationKind {
     COPY,          // `size` numbers of each row of `in` from number `index` on -> out, from number `count` on
     TIMES_SIGMOID,  // in place on `out`: `size` numbers a row, each times the sigmoid of that of `in` from number `index` on
     DELTA,     // in -> out, by the `DeltaNet` that is `weight`; the states are those of layer number `index`
+    MAMBA2,    // in -> out, by the `Mamba2` that is `weight`; the states are those of layer number `index`
+    GATED_NORM,  // in place on `out`: times SiLU of the numbers of `in`, then `count` groups of `size` numbers, each normed as one by
+                 // its part of `weight`
 };
 
 struct Operation {

@@ -128,6 +128,18 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
                     kernels_.gate(row_of(in, row).data + own->index, numbers, numbers, own->size, SIGMOID_GATE);
                 });
                 break;
+            case MAMBA2:
+                mamba2(*own, work, step);
+                break;
+            case GATED_NORM:
+                each_row(rows, [&](int64_t row) {
+                    float* numbers = row_of(out, row).data;
+                    kernels_.gate(row_of(in, row).data, numbers, numbers, own->count * own->size, SILU);
+                    for (int64_t i = 0; i < own->count * own->size; i += own->size) {
+                        kernels_.norm(numbers + i, numbers + i, weight + i, own->size, own->number);
+                    }
+                });
+                break;
             case GATE:
                 each_row(rows, [&](int64_t row) {
                     const float* gate = row_of(in, row).data;

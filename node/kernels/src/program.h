@@ -34,6 +34,7 @@ class Engine {
     void attend(const Operation& operation, const Work& work, const Step& step);
     void convolve(const Operation& operation, const Work& work, const Step& step);
     void delta(const Operation& operation, const Work& work, const Step& step);
+    void mamba2(const Operation& operation, const Work& work, const Step& step);
     void keep(const Pages& pages, Rows in, int64_t keys, int64_t values, const Step& step);
     void route(const Operation& operation, const Work& work, int64_t rows);
     void experts(const Operation& operation, const Work& work, int64_t rows);

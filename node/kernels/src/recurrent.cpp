@@ -38,4 +38,15 @@ void Engine::convolve(const Operation& operation, const Work& work, const Step& 
     }
 }
 
+void Engine::mamba2(const Operation& operation, const Work& work, const Step& step) {
+    const Mamba2& own = *static_cast<const Mamba2*>(operation.weight);
+    const Rows in = work.buffers[operation.in], out = work.buffers[operation.out];
+    const States& states = work.layers[operation.index].states;
+    share(step.span_count * own.heads, [&](int64_t number, uint8_t*) {
+        const StepSpan& span = step.spans[number / own.heads];
+        kernels_.mamba_head(own, static_cast<int>(number % own.heads), in, out, step.states + span.first_state, span.state_count,
+                            states.numbers, states.slot_numbers);
+    });
+}
+
 }  // namespace layerline

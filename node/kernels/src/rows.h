@@ -50,6 +50,9 @@ inline float exponential_of(float x) {
     return lanes[0];
 }
 
+// ln(1 + e^x), as torch has it.
+inline float softplus_of(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
+
 // Calls `work(first, numbers)` for 0, LANES, ... with the numbers that are there; the last may be fewer than LANES.
 template <typename Work> inline void in_vectors(int64_t columns, Work work) {
     int64_t whole = columns / LANES * LANES;

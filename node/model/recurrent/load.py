@@ -7,10 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from layerline.models.recurrent import DeltaNetSpec, RecurrentSpec, ShortConvSpec
+from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec
 from node.model.linear.load import HeldAs, load_tensor
 from node.model.recurrent.convolution import Convolution
 from node.model.recurrent.delta_net import DeltaNet
+from node.model.recurrent.mamba2 import Mamba2
 from node.model.recurrent.recurrence import Recurrence
 from node.model.recurrent.short_conv import ShortConv
 from node.slices.feed_forward_slices import Slices
@@ -39,5 +40,14 @@ def load_recurrence(
             norm_P=tensor(slices.norm),
             norm_epsilon=norm_epsilon,
         )
-    assert isinstance(spec, ShortConvSpec), "no other is known"
+    if isinstance(spec, Mamba2Spec):
+        return Mamba2(
+            spec=spec,
+            convolution=convolution,
+            decay_H=tensor(slices.decay),
+            skip_H=tensor(slices.skip),
+            step_bias_H=tensor(slices.step_bias),
+            norm_O=tensor(slices.norm),
+            norm_epsilon=norm_epsilon,
+        )
     return ShortConv(spec=spec, convolution=convolution)

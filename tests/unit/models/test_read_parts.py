@@ -158,6 +158,34 @@ def test_a_tensor_may_be_rows_of_a_stored_one_or_several_of_them(tmp_path: Path,
             np.testing.assert_array_equal(part, whole[rows_of[rows.start : rows.stop], columns.start : columns.stop])
 
 
+@pytest.mark.parametrize("storage", ["F32", "Q4_1", "Q6_K"])
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_rows_may_be_groups_among_others(tmp_path: Path, card: ModelCard, storage: str) -> None:
+    path, card, entry = raw(tmp_path, card, storage)
+    part = RowRange(tensor=stored_of(entry), first_row=2, rows=12, group=4, step=7)
+    groups = dataclasses.replace(entry, shape=(12, COLUMNS), ranges=(part,))
+    rows_of = np.r_[2:6, 9:13, 16:20]
+    with TensorReader(path, dataclasses.replace(card, tensors=(groups,))) as reader:
+        whole = joined(reader, entry)
+        for rows, columns in [(range(12), range(1024)), (range(3, 9), range(30, 600)), (range(5, 7), range(1024))]:
+            found = joined(reader, groups, rows, columns)
+            np.testing.assert_array_equal(found, whole[rows_of[rows.start : rows.stop], columns.start : columns.stop])
+        blocks = list(reader.stored_blocks(groups, 1 << 20, range(4, 12), head_order=(1, 3, 0, 2)))
+        turned = np.concatenate([block.to_float32() for block in blocks])
+        np.testing.assert_array_equal(turned, whole[rows_of[4:].reshape(2, 4)[:, [1, 3, 0, 2]].reshape(-1)])
+
+
+@pytest.mark.parametrize(
+    ("first_row", "rows", "group", "step"), [(0, 16, 0, 6), (0, 16, 8, 6), (0, 16, 4, 3), (0, 17, 4, 6), (5, 16, 4, 6)]
+)
+def test_groups_that_are_not_within_a_tensor_are_refused(
+    tmp_path: Path, card: ModelCard, first_row: int, rows: int, group: int, step: int
+) -> None:
+    _, _, entry = raw(tmp_path, card, "F32")
+    with pytest.raises(ValueError, match="rows out of range"):
+        RowRange(tensor=stored_of(entry), first_row=first_row, rows=rows, group=group, step=step)
+
+
 def test_all_matrices_of_a_stored_tensor_of_three_dimensions_are_its_rows(tmp_path: Path, card: ModelCard) -> None:
     path, card, entry = raw(tmp_path, card, "F32")
     stored = dataclasses.replace(stored_of(entry), shape=(3, 8, COLUMNS))

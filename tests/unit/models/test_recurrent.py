@@ -42,12 +42,10 @@ def test_sizes_of_recurrent_layers(spec: RecurrentSpec, made: int, channels: int
         (DELTA, {"key_heads": 3}),
         (DELTA, {"key_dim": 1 << 40}),
         (MAMBA, {"groups": 3}),
-        (MAMBA, {"least_step": 2.0, "most_step": 1.0}),
-        (MAMBA, {"least_step": -1.0}),
     ],
 )
 def test_a_recurrent_layer_that_cannot_be_is_refused(spec: RecurrentSpec, changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"range|multiple|order"):
+    with pytest.raises(ValueError, match=r"range|multiple"):
         replace(spec, **changes)
 
 

@@ -212,31 +212,29 @@ def test_a_cancelled_request_leaves_what_it_has_computed_and_keeps_no_promise() 
     assert world.slots[0] == 0
 
 
-def test_what_failed_is_no_checkpoint() -> None:
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_what_failed_is_no_checkpoint(steps: int) -> None:
+    """The state that is left behind for others is in the third chunk."""
     world = World()
-    world.add(1, *PROMPT)
-    world.send()
-    world.receive()
-    world.send()
-    world.receive(failed=(1,))
+    prompt = (*PROMPT, 30, 31)
+    world.add(1, *prompt)
+    for step in range(steps + 1):
+        world.send()
+        world.receive(failed=(1,) if step == steps else ())
     assert world.over == {1}
     assert world.slots == (0, 0, 8)
-    world.add(2, *PROMPT)
+    world.add(2, *prompt)
     assert world.run()[0] == (2, 0, 8)
 
 
 def test_a_scored_text_has_a_slot_but_no_checkpoint() -> None:
     world = World()
-    world.add(1, *PROMPT)
-    world.run()
-    world.scheduler.add(SequenceRequest.scoring(2, PROMPT))
-    step = world.scheduler.next_step()
-    assert step is not None
-    assert [run.source for run in step.spans[0].states] == [None]
-    assert world.slots == (1, 2, 5)
-    world.scheduler.cancel(2)
-    world.scheduler.complete(StepResult(epoch=1, step=step.number, scores=result(step).scores))
-    assert world.slots == (0, 2, 6)
+    world.scheduler.add(SequenceRequest.scoring(1, PROMPT))
+    while (step := world.scheduler.next_step()) is not None:
+        assert len(step.spans[0].states) == 1
+        assert world.slots == (1, 0, 7)
+        world.scheduler.complete(StepResult(epoch=1, step=step.number, scores=result(step).scores))
+    assert world.slots == (0, 0, 8)
 
 
 @pytest.mark.parametrize("slots", [2, 8])
