@@ -15,11 +15,13 @@ from layerline.models.spec import LayerSpec, ModelSpec
 
 NAME = "glm4_moe_lite"
 DENSE, SPARSE = "dense", "sparse"
+_UNSAID = {"q_lora_rank": 768, "qk_nope_head_dim": 192, "v_head_dim": 256}  # where DeepSeek's are others
 
 
 def from_config(config: ConfigFields) -> ModelSpec:
     context_tokens = config.integer("max_position_embeddings", 202752)
-    attention = latent_from_config(config, context_tokens, interleaved=config.flag("rope_interleave", True))
+    is_interleaved = config.flag("rope_interleave", True)
+    attention = latent_from_config(config.with_missing(_UNSAID), context_tokens, interleaved=is_interleaved)
     dense = feed_forward_from_config(config)
     sparse = grouped_experts_from_config(config, dense, count=64, chosen=4, width=1536, scale=1.8)
     feed_forwards = [dense if kind == DENSE else sparse for kind in _kinds(config)]

@@ -24,7 +24,7 @@ from layerline.models.spec import LayerSpec, ModelSpec
 NAME = "qwen2"
 
 
-DEFAULTS_OF_VL = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-5}
+DEFAULTS_OF_VL = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-5, "num_key_value_heads": 8}
 TEXT_PARTS = ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
 
 
