@@ -20,6 +20,7 @@ NOT_BY_DEFAULT = {
     "deepseek_v2",  # its number of chosen experts has no default
     "glm4_moe",  # by default a part of heads is turned that is no pairs
     "gpt_oss",  # its rotation must be said
+    "granitemoehybrid",  # by default none of its layers has attention
     "kimi_k2",  # which transformers does not know
 }
 
