@@ -29,6 +29,9 @@ MODELS = {
 }
 TOKENS = [int(token) for token in np.random.default_rng(31).integers(3, 260, 40)]
 EDGES = [(1,), (2,), (4,), (5,), (1, 2, 3, 4, 5), (2, 3)]
+MOSTLY_BY_KERNELS = pytest.mark.parametrize(
+    "computed", [pytest.param({}, marks=pytest.mark.slow), BY_KERNELS], ids=["torch", "kernels"]
+)
 COMPUTED = pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
 PAGES = (PageRun(first=0, count=32),)
 
@@ -62,7 +65,7 @@ def test_stages_begin_anywhere(case: Case, inner: Sequence[int], computed: dict[
     assert_exact(case, StageChain(stages))
 
 
-@COMPUTED
+@MOSTLY_BY_KERNELS
 @pytest.mark.parametrize("inner", [(2,), (4,), (1, 5)], ids=str)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_of_such_stages(case: Case, inner: Sequence[int], ranks: int, computed: dict[str, Any]) -> None:

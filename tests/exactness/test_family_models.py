@@ -41,7 +41,6 @@ PROMPT = TOKENS[:21]
 MOSTLY_BY_KERNELS = pytest.mark.parametrize(
     "computed", [pytest.param({}, marks=SLOW), BY_KERNELS], ids=["torch", "kernels"]
 )
-COMPUTED = pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
 PAGES = (PageRun(first=0, count=32),)
 CROWD = (50, 50, 33, 50, 17)  # tokens that prompts of a crowd have in common
 CROWD_CONTEXT, CROWD_PAGES = 70, 10  # of which one alone takes five
@@ -75,8 +74,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("family_models")
 
 
+FIRST = {model.config["model_type"]: name for name, model in reversed(FAMILIES.items())}
+"""The first row of each family; what is less likely to go wrong in its other rows is left to `--slow`."""
+
+
 @pytest.fixture(params=cases(list(FAMILIES), more=[]))
 def case(request: pytest.FixtureRequest, folder: Path) -> Case:
+    return case_in(folder, request.param)
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[] if name in FIRST.values() else SLOW) for name in FAMILIES])
+def first_case(request: pytest.FixtureRequest, folder: Path) -> Case:
     return case_in(folder, request.param)
 
 
@@ -98,11 +106,19 @@ def assert_exact(case: Case, chain: StageChain, sizes: Sequence[int] = (64, 16, 
     assert chain.greedy(PROMPT, len(case.greedy)) == case.greedy
 
 
-@COMPUTED
-@pytest.mark.parametrize("stages", [pytest.param(1, marks=SLOW), 2, pytest.param(3, marks=SLOW)])
-def test_stages(case: Case, stages: int, computed: dict[str, Any]) -> None:
+STAGES = pytest.mark.parametrize("stages", [pytest.param(1, marks=SLOW), 2, pytest.param(3, marks=SLOW)])
+
+
+@STAGES
+def test_stages(case: Case, stages: int) -> None:
     for stored in case.stored:
-        assert_exact(case, stored.chain(stages, max_rows=MAX_ROWS, **computed))
+        assert_exact(case, stored.chain(stages, max_rows=MAX_ROWS, **BY_KERNELS))
+
+
+@STAGES
+def test_stages_by_torch(first_case: Case, stages: int) -> None:
+    for stored in first_case.stored:
+        assert_exact(first_case, stored.chain(stages, max_rows=MAX_ROWS))
 
 
 @MOSTLY_BY_KERNELS
@@ -115,11 +131,10 @@ def test_ranks(case: Case, computed: dict[str, Any]) -> None:
 
 
 @MOSTLY_BY_KERNELS
-def test_weights_in_bfloat16(
-    case: Case, tmp_path: Path, request: pytest.FixtureRequest, computed: dict[str, Any]
-) -> None:
+@pytest.mark.usefixtures("first_case")
+def test_weights_in_bfloat16(tmp_path: Path, request: pytest.FixtureRequest, computed: dict[str, Any]) -> None:
     """As most checkpoints are; computed in float32."""
-    family = request.node.callspec.params["case"]
+    family = request.node.callspec.params["first_case"]
     stored = StoredModel.at(write_family(tmp_path / "folder", FAMILIES[family], dtype="bfloat16"))
     expected: NDArray[np.float32] = reference_logits(stored.reference(), TOKENS)
     (drawn,) = stored.chain(2, **computed).step(Rows(token_ids=TOKENS[:64], pages=PAGES))

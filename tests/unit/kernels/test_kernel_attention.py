@@ -50,6 +50,16 @@ LARGE = {
 }
 WITHIN = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 1e-2, "int8": 3e-2}
 
+# In every form by the first instruction set, and in one by the others, which have the same bits (a test below says so).
+IN_EACH_FORM = pytest.mark.parametrize(
+    ("kv_dtype", "instruction_set"),
+    [
+        pytest.param(kv_dtype, each, marks=[pytest.mark.slow] if number and kv_dtype != "float32" else [])
+        for kv_dtype in WITHIN
+        for number, each in enumerate(SETS)
+    ],
+)
+
 
 class Attention:
     """One layer's pages, and steps over them."""
@@ -118,9 +128,8 @@ def distance(found: Any, exact: Any) -> float:
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
 
 
-@pytest.mark.parametrize("instruction_set", SETS)
-@pytest.mark.parametrize("kv_dtype", WITHIN)
-@pytest.mark.parametrize("name", [*SPECS, *LARGE])
+@IN_EACH_FORM
+@pytest.mark.parametrize("name", [*SPECS, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
 def test_it_is_softmax_attention(name: str, kv_dtype: str, instruction_set: str) -> None:
     spec = {**SPECS, **LARGE}[name]
     qkv = rows_of(spec)
@@ -128,8 +137,7 @@ def test_it_is_softmax_attention(name: str, kv_dtype: str, instruction_set: str)
     assert distance(read, expected(spec, qkv)) < WITHIN[kv_dtype]
 
 
-@pytest.mark.parametrize("instruction_set", SETS)
-@pytest.mark.parametrize("kv_dtype", WITHIN)
+@IN_EACH_FORM
 @pytest.mark.parametrize("name", SPECS)
 def test_rows_have_the_same_bits_in_chunks_of_any_size(name: str, kv_dtype: str, instruction_set: str) -> None:
     spec = SPECS[name]
