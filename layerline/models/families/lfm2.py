@@ -23,7 +23,7 @@ from layerline.models.gguf_fields import (
     layer_count_of_gguf,
     model_from_gguf,
     recurrent_layers,
-    refuse_window,
+    window_from_gguf,
 )
 from layerline.models.layer_kinds import FULL
 from layerline.models.recurrent import ShortConvSpec
@@ -111,7 +111,8 @@ def from_gguf(gguf: GgufModel) -> ModelSpec:
 def model_of_gguf(gguf: GgufModel, family: str, feed_forwards: Sequence[FeedForwardSpec]) -> ModelSpec:
     """The model of these feed-forwards, as a file has it."""
     check_gguf(gguf, experts=True, by_layer=True)
-    refuse_window(gguf)
+    if window_from_gguf(gguf):
+        raise gguf.unsupported("a sliding window beside convolutions")
     recurrent, kv_heads = recurrent_layers(gguf)
     attention = replace(attention_from_gguf(gguf, kv_heads=kv_heads), qk_norm="heads")
     conv = ShortConvSpec(channels=gguf.integer("embedding_length"), taps=gguf.integer("shortconv.l_cache"))
