@@ -122,12 +122,12 @@ def test_stages_by_torch(first_case: Case, stages: int) -> None:
 
 
 @MOSTLY_BY_KERNELS
-def test_ranks(case: Case, computed: dict[str, Any]) -> None:
-    if case.most_ranks < 2:
+def test_ranks(first_case: Case, computed: dict[str, Any]) -> None:
+    if first_case.most_ranks < 2:
         pytest.skip("devices cannot share a layer of this family")
-    for stored in case.stored:
+    for stored in first_case.stored:
         with ranked_chain(stored, (2, 2), max_rows=MAX_ROWS, **computed) as chain:
-            assert_exact(case, chain, sizes=(16,))
+            assert_exact(first_case, chain, sizes=(16,))
 
 
 @MOSTLY_BY_KERNELS
@@ -142,9 +142,9 @@ def test_weights_in_bfloat16(tmp_path: Path, request: pytest.FixtureRequest, com
 
 
 @MOSTLY_BY_KERNELS
-def test_crowd(case: Case, computed: dict[str, Any]) -> None:
+def test_crowd(first_case: Case, computed: dict[str, Any]) -> None:
     """Prompts that begin alike, in chunks of any size, with too few pages for all of them."""
-    model = case.stored[0]
+    model = first_case.stored[0]
     chain = model.chain(2, **{**computed, "page_tokens": 16, "pages": CROWD_PAGES})
     reach_tokens = model.card.spec.reach_tokens
     crowd = Crowd(
@@ -166,7 +166,7 @@ def test_crowd(case: Case, computed: dict[str, Any]) -> None:
     for number, prompt in enumerate(prompts):
         answer = crowd.answers[number]
         assert len(answer) == CROWD_CONTEXT - len(prompt)
-        likely = reference_logits(case.reference, [*prompt, *answer])[len(prompt) - 1 : -1].argmax(axis=-1)
+        likely = reference_logits(first_case.reference, [*prompt, *answer])[len(prompt) - 1 : -1].argmax(axis=-1)
         assert answer == likely.tolist()
 
 
