@@ -22,26 +22,23 @@ from layerline.models.tensor_rules import (
     stacked,
 )
 
-_SHORT_CONV_PARTS = {"b": (), "c": (ATTENDED,), "x": (ATTENDED, ATTENDED)}
+_SHORT_CONV_MADE = dict.fromkeys(("b", "c", "x"), ATTENDED)
 _MAMBA2_CONVOLVED = {"x": ATTENDED, "b": KEYS, "c": KEYS}
 _MAMBA2_MADE = {"z": ATTENDED, **_MAMBA2_CONVOLVED, "dt": HEADS}  # the gate, what the convolution gets, steps
 
 
 def short_conv_tensors(spec: ShortConvSpec) -> tuple[TensorRule, ...]:
     """Those of a short convolution."""
-    made = tuple(layer_rule(name, "", "", ATTENDED, HIDDEN) for name in _SHORT_CONV_PARTS)
     rules = (
-        *stacked(made, "conv.in_proj.weight", "shortconv.in_proj.weight", _SHORT_CONV_PARTS),
+        *_below_each_other("", _SHORT_CONV_MADE, "conv.in_proj.weight", "shortconv.in_proj.weight", HIDDEN),
         layer_rule("conv", "conv.conv.weight", "shortconv.conv.weight", CONVOLVED, TAPS),
         layer_rule("attention_output", "conv.out_proj.weight", "shortconv.out_proj.weight", HIDDEN, ATTENDED),
     )
     if not spec.bias:
         return rules
-    parts = {f"{name}_bias": after for name, after in _SHORT_CONV_PARTS.items()}
-    biases = tuple(layer_rule(name, "", "", ATTENDED) for name in parts)
     return (
         *rules,
-        *stacked(biases, "conv.in_proj.bias", "shortconv.in_proj.bias", parts),
+        *_below_each_other("_bias", _SHORT_CONV_MADE, "conv.in_proj.bias", "shortconv.in_proj.bias"),
         layer_rule("conv_bias", "conv.conv.bias", "shortconv.conv.bias", CONVOLVED),
         layer_rule("attention_output_bias", "conv.out_proj.bias", "shortconv.out_proj.bias", HIDDEN),
     )

@@ -60,7 +60,7 @@ def read_outside(spec: ModelSpec, layers: range) -> tuple[int, ...]:
     """The layers before `layers` whose keys and values some of these read, in order."""
     if not spec.shares_pages:
         return ()
-    read = {spec.source_of(layer) for layer in layers}
+    read = {spec.kinds[kind].source for kind in set(spec.layer_kinds[layers.start : layers.stop])}
     return tuple(sorted(source for source in read if source is not None and source < layers.start))
 
 
@@ -90,7 +90,7 @@ class StageRows:
     def of(cls, spec: ModelSpec, layers: range) -> StageRows:
         """Those of a stage of a model."""
         outside = read_outside(spec, layers)
-        sources = [spec.source_of(layer) for layer in layers]
+        sources = [spec.layer(layer).source for layer in layers]
         return cls(
             layers=layers,
             into=row_into(spec, layers.start) if layers.start else None,

@@ -149,6 +149,11 @@ class LayerSpec:
         return self.mixer
 
     @property
+    def source(self) -> int | None:
+        """The earlier layer whose keys and values it reads; None: its own, or none."""
+        return self.mixer.source if isinstance(self.mixer, AttentionSpec) else None
+
+    @property
     def recurrent(self) -> RecurrentSpec | None:
         """The mixer of a recurrent layer; None: it has attention."""
         return None if isinstance(self.mixer, AttentionSpec) else self.mixer
@@ -268,13 +273,9 @@ class ModelSpec:
         """Whether some layers read the keys and values of others."""
         return any(attention.source is not None for attention in self._attentions)
 
-    def source_of(self, layer: int) -> int | None:
-        """The layer whose keys and values that one reads; None: its own, or none."""
-        return None if self.layer(layer).recurrent else self.layer(layer).attention.source
-
     def _is_fed(self, layer: int) -> bool:
         """Whether a layer that reads the keys of another has an earlier one with such keys."""
-        source = self.source_of(layer)
+        source = self.layer(layer).source
         made = self.layer(source).mixer if source is not None and 0 <= source < layer else None
         return source is None or (isinstance(made, AttentionSpec) and made.feeds(self.layer(layer).attention))
 

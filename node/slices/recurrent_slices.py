@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec
@@ -34,54 +35,44 @@ class RecurrentSlices:
             return cls._of_delta_net(sides, prefix)
         if isinstance(spec, Mamba2Spec):
             return cls._of_mamba2(spec, sides, prefix)
-
-        def vector(name: str, rows: Side) -> TensorSlice:
-            return TensorSlice(name=prefix + name, rows=rows)
-
-        parts = ("b", "c", "x")
+        made = dict.fromkeys(("b", "c", "x"), sides.attended)
         return cls(
-            made=tuple(TensorSlice(name=prefix + name, rows=sides.attended, columns=sides.hidden) for name in parts),
-            made_bias=tuple(vector(f"{name}_bias", sides.attended) for name in parts if spec.bias),
-            conv=(TensorSlice(name=f"{prefix}conv", rows=sides.convolved, columns=sides.taps),),
-            conv_bias=(vector("conv_bias", sides.convolved),) * spec.bias,
+            made=_slices(prefix, made, "", sides.hidden),
+            made_bias=_slices(prefix, made, "_bias") if spec.bias else (),
+            conv=_slices(prefix, {"conv": sides.convolved}, "", sides.taps),
+            conv_bias=_slices(prefix, {"conv": sides.convolved}, "_bias") if spec.bias else (),
         )
 
     @classmethod
     def _of_delta_net(cls, sides: Sides, prefix: str) -> RecurrentSlices:
         convolved = {"q": sides.queries, "k": sides.keys, "v": sides.values}
         made = {**convolved, "z": sides.attended, "b": sides.heads, "a": sides.heads}
-
-        def matrix(name: str, rows: Side, columns: Side) -> TensorSlice:
-            return TensorSlice(name=prefix + name, rows=rows, columns=columns)
-
         return cls(
-            made=tuple(matrix(name, rows, sides.hidden) for name, rows in made.items()),
+            made=_slices(prefix, made, "", sides.hidden),
             made_bias=(),
-            conv=tuple(matrix(f"{name}_conv", rows, sides.taps) for name, rows in convolved.items()),
+            conv=_slices(prefix, convolved, "_conv", sides.taps),
             conv_bias=(),
-            decay=(TensorSlice(name=f"{prefix}decay", rows=sides.heads),),
-            step_bias=(TensorSlice(name=f"{prefix}step_bias", rows=sides.heads),),
-            norm=(TensorSlice(name=f"{prefix}gate_norm", rows=sides.head),),
+            decay=_slices(prefix, {"decay": sides.heads}),
+            step_bias=_slices(prefix, {"step_bias": sides.heads}),
+            norm=_slices(prefix, {"gate_norm": sides.head}),
         )
 
     @classmethod
     def _of_mamba2(cls, spec: Mamba2Spec, sides: Sides, prefix: str) -> RecurrentSlices:
         convolved = {"x": sides.attended, "b": sides.keys, "c": sides.keys}
         made = {"z": sides.attended, **convolved, "dt": sides.heads}
-
-        def matrix(name: str, rows: Side, columns: Side) -> TensorSlice:
-            return TensorSlice(name=prefix + name, rows=rows, columns=columns)
-
-        def vector(name: str, rows: Side) -> TensorSlice:
-            return TensorSlice(name=prefix + name, rows=rows)
-
         return cls(
-            made=tuple(matrix(name, rows, sides.hidden) for name, rows in made.items()),
+            made=_slices(prefix, made, "", sides.hidden),
             made_bias=(),
-            conv=tuple(matrix(f"{name}_conv", rows, sides.taps) for name, rows in convolved.items()),
-            conv_bias=tuple(vector(f"{name}_conv_bias", rows) for name, rows in convolved.items() if spec.conv_bias),
-            decay=(vector("decay", sides.heads),),
-            step_bias=(vector("step_bias", sides.heads),),
-            skip=(vector("skip", sides.heads),),
-            norm=(vector("gate_norm", sides.attended),),
+            conv=_slices(prefix, convolved, "_conv", sides.taps),
+            conv_bias=_slices(prefix, convolved, "_conv_bias") if spec.conv_bias else (),
+            decay=_slices(prefix, {"decay": sides.heads}),
+            step_bias=_slices(prefix, {"step_bias": sides.heads}),
+            skip=_slices(prefix, {"skip": sides.heads}),
+            norm=_slices(prefix, {"gate_norm": sides.attended}),
         )
+
+
+def _slices(prefix: str, rows: Mapping[str, Side], ending: str = "", columns: Side | None = None) -> Slices:
+    """One of each part of a row, which is called `prefix`, its own name and `ending`."""
+    return tuple(TensorSlice(name=f"{prefix}{name}{ending}", rows=side, columns=columns) for name, side in rows.items())

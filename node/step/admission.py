@@ -66,6 +66,8 @@ def _check_pages(frame: Frame, span: Span, stage: StageSpec) -> None:
 
 def _check_skipped(frame: Frame, span: Span, stage: StageSpec, model: ModelSpec) -> None:
     """The pages that are left out hold only what no layer looks back to."""
+    if not span.skipped_pages:
+        return
     skipped = span.skipped_pages * stage.page_tokens
     unread = max(0, span.start - model.reach_tokens + 1) if model.reach_tokens else 0
     if skipped > unread:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,15 +13,15 @@ from numpy.typing import NDArray
 
 from layerline.frames import PageRun, Span, StateRun
 from layerline.models.recurrent import DeltaNetSpec
-from node.kernels.structures import DELTA_COLUMNS, Matrix, Operation, Rows, Work
+from node.kernels.structures import DELTA_COLUMNS, Operation, Rows, Work
 from node.model.recurrent.convolution import Convolution
 from node.model.recurrent.delta_net import DeltaNet
-from node.native.delta_net import NativeDeltaNet, delta_net_bytes
+from node.native.delta_net import delta_net_bytes
 from node.native.kv_pages import KvPages
 from node.native.operations import Buffer
 from node.native.steps import step_of
-from node.slices.recurrent_slices import RecurrentSlices
 from tests.fakes.kernel_matrices import SETS, engine
+from tests.fakes.recurrent_layers import operations_of
 
 Numbers = NDArray[np.float32]
 PLAIN = DeltaNetSpec(value_heads=4, key_heads=2, key_dim=16, value_dim=32, taps=4)
@@ -54,10 +53,7 @@ class Layer:
     """The slots of a layer, and steps that use them."""
 
     def __init__(self, spec: DeltaNetSpec, instruction_set: str, threads: int = 1) -> None:
-        own = weights(spec)
-        slices = cast(RecurrentSlices, _Names())
-        conv_LC = np.ascontiguousarray(own["conv"].T)
-        self._net = NativeDeltaNet(spec, cast(Any, _NoMatrix()), conv_LC, lambda name: own[str(name)], slices, EPSILON)
+        self._kept, self._operations = operations_of(spec, weights(spec), EPSILON)
         self._pages = KvPages([spec], pages=1, page_tokens=16, kv_dtype="float32", slots=SLOTS)
         self._engine = engine(instruction_set, threads, delta_net_bytes(spec))
         self._outputs = spec.output_numbers
@@ -74,9 +70,8 @@ class Layer:
         buffers[Buffer.WIDE] = Rows(data=wide.ctypes.data, stride=wide.shape[1])
         buffers[Buffer.NARROW] = Rows(data=out.ctypes.data, stride=out.shape[1])
         work = Work(buffers=(Rows * len(buffers))(*buffers), layers=self._pages.states, page_tiles=1, digits=3)
-        _, *own = self._net.mixed(Buffer.NORMED, 0)
-        operations = (Operation * len(own))(*cast(list[Operation], own))
-        self._engine.run(operations, len(own), work, step_of(b"", spans, (), 16))
+        operations = (Operation * len(self._operations))(*self._operations)
+        self._engine.run(operations, len(operations), work, step_of(b"", spans, (), 16))
         return out
 
     def in_steps(self, made_TM: Numbers, sizes: Sequence[int]) -> Numbers:
@@ -88,18 +83,6 @@ class Layer:
             outs.append(self.step([own], made_TM[first : first + size]))
             first, source = first + size, target
         return np.concatenate(outs)
-
-
-class _Names:
-    """Slices that are names of vectors."""
-
-    decay, step_bias, norm = "decay", "step_bias", "norm"
-
-
-class _NoMatrix:
-    """A matrix that no row is multiplied with."""
-
-    structure = Matrix()
 
 
 def span(start: int, *runs: StateRun, sequence: int = 1) -> Span:

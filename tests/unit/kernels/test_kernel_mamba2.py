@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,12 +15,10 @@ from node.kernels.structures import Operation, Rows, Work
 from node.model.recurrent.convolution import Convolution
 from node.model.recurrent.mamba2 import Mamba2
 from node.native.kv_pages import KvPages
-from node.native.mamba2 import NativeMamba2
 from node.native.operations import Buffer
 from node.native.steps import step_of
-from node.slices.recurrent_slices import RecurrentSlices
-from tests.fakes.kernel_matrices import SETS, engine, packed
-from tests.fakes.stored_rows import stored_rows
+from tests.fakes.kernel_matrices import SETS, engine
+from tests.fakes.recurrent_layers import operations_of
 
 LENGTH, SLOTS, EPSILON = 150, 5, 1e-5
 PLAIN = Mamba2Spec(heads=6, head_dim=32, groups=2, state_dim=24, taps=4)
@@ -55,14 +52,9 @@ class Layer:
         self.slots = KvPages([spec], pages=1, page_tokens=16, kv_dtype="float32", slots=SLOTS)
         self._engine = engine(instruction_set, threads)
         weights = weights_of(spec)
-        named: Any = RecurrentSlices(made=(), made_bias=(), **{name: (name,) for name in weights})  # type: ignore[arg-type]
-
-        def load(own: Any) -> Numbers | None:
-            return weights[own[0]] if own != ("conv_bias",) or spec.conv_bias else None
-
-        conv_LC = np.ascontiguousarray(weights["conv"].reshape(-1, spec.taps).T)
-        never_used = packed("F32", stored_rows("F32", 16, 16, 0), 16)
-        self._native = NativeMamba2(spec, never_used, conv_LC, load, named, EPSILON)
+        if not spec.conv_bias:
+            del weights["conv_bias"]
+        self._kept, self._operations = operations_of(spec, weights, EPSILON)
 
     def step(self, spans: Sequence[Span], made_TM: Numbers) -> Numbers:
         """What rows give [T, O] that the first matrix has made."""
@@ -74,9 +66,8 @@ class Layer:
             layers=self.slots.states,
             page_tiles=1,
         )
-        _, *own = self._native.mixed(Buffer.NORMED, 0)
-        operations = (Operation * len(own))(*cast(list[Operation], own))
-        self._engine.run(operations, len(own), work, step_of(b"", spans, (), 16))
+        operations = (Operation * len(self._operations))(*self._operations)
+        self._engine.run(operations, len(operations), work, step_of(b"", spans, (), 16))
         return out
 
     def in_chunks(self, made_TM: Numbers, sizes: Sequence[int]) -> Numbers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,14 +85,14 @@ def test_what_a_config_leaves_out() -> None:
         ({"layer_types": ["chunked_attention"] * 6}, "layer_types"),
     ],
 )
-def test_refused_configs(changes: Mapping[str, object], feature: str) -> None:
+def test_refused_configs(changes: dict[str, Any], feature: str) -> None:
     with pytest.raises(ModelUnsupportedError, match=feature):
         of_config(SHARING, **changes)
 
 
 @pytest.mark.parametrize("shared", [-1, 5, 6, 7])
 def test_as_many_layers_as_have_another_to_read_from_share_pages(shared: int) -> None:
-    assert of_config(SHARING, num_kv_shared_layers=4).source_of(5) == 1
+    assert of_config(SHARING, num_kv_shared_layers=4).layer(5).source == 1
     with pytest.raises(ModelCorruptError, match="num_kv_shared_layers must be so few"):
         of_config(SHARING, num_kv_shared_layers=shared)
 
@@ -116,9 +117,9 @@ def test_both_containers_say_the_same() -> None:
         ({"attention__value_length": 16}, "unlike length"),
     ],
 )
-def test_refused_files(changes: Mapping[str, object], feature: str) -> None:
+def test_refused_files(changes: dict[str, Any], feature: str) -> None:
     with pytest.raises(ModelUnsupportedError, match=feature):
-        of_gguf(**changes)  # type: ignore[arg-type]
+        of_gguf(**changes)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +131,9 @@ def test_refused_files(changes: Mapping[str, object], feature: str) -> None:
         ("attention__shared_kv_layers", 3),
     ],
 )
-def test_unsound_files(key: str, value: object) -> None:
+def test_unsound_files(key: str, value: Any) -> None:
     with pytest.raises(ModelCorruptError, match=key.replace("__", ".")):
-        of_gguf(**{key: value})  # type: ignore[arg-type]
+        of_gguf(**{key: value})
 
 
 def test_files_may_have_what_makes_keys_that_nobody_reads(tmp_path: Path) -> None:

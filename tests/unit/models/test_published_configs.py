@@ -73,7 +73,7 @@ def test_gemma4_with_inputs_of_each_layer() -> None:
     assert spec.embedding_scale == pytest.approx(1536**0.5)
     assert sizes_of(spec.layer(0).attention) == (8, 1, 256, 512)
     assert sizes_of(spec.layer(4).attention) == (8, 1, 512, 0)
-    assert [spec.source_of(layer) for layer in (13, 14, 15, 18, 19, 34)] == [None, None, 13, 13, 14, 14]
+    assert [spec.layer(layer).source for layer in (13, 14, 15, 18, 19, 34)] == [None, None, 13, 13, 14, 14]
     assert [width_of(spec.layer(layer).feed_forward) for layer in (14, 15)] == [6144, 12288]
     assert spec.layer(4).attention.rope == RopeSpec(theta=1e6, rotated=128, scaling="proportional")
     assert spec.layer(0).attention.rope == RopeSpec(theta=1e4)

@@ -18,7 +18,7 @@ KEPT = 2 * PLAIN.layer(0).attention.key_numbers
 
 
 def test_the_last_layers_read_the_last_of_their_kind() -> None:
-    assert [MODEL.source_of(layer) for layer in range(8)] == [None] * 4 + [2, 3, 2, 3]
+    assert [MODEL.layer(layer).source for layer in range(8)] == [None] * 4 + [2, 3, 2, 3]
     assert not PLAIN.shares_pages
 
 
