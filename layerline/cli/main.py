@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
-from types import FrameType
 from typing import NoReturn
 
 import click
 
 from layerline.cli.command import Program, verbose_option
-from layerline.cli.exit_codes import TERMINATED, exit_code_lines
+from layerline.cli.exit_codes import INTERRUPTED, TERMINATED, exit_code_lines
+from layerline.cli.termination import Termination
 from layerline.version import WIRE_VERSION, __version__
 
 HELP = """Run one large language model on the machines you already have.
@@ -56,11 +55,13 @@ program = Program(
 def main() -> NoReturn:
     """The entry point."""
     _open_missing_streams()
-    signal.signal(signal.SIGTERM, _terminate)
+    termination = Termination()
+    termination.install()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character must not end an answer
             stream.reconfigure(errors="replace")
-    program.main()
+    code = program.run(sys.argv[1:])
+    sys.exit(TERMINATED if termination.came and code == INTERRUPTED else code)
 
 
 def _open_missing_streams() -> None:
@@ -71,11 +72,6 @@ def _open_missing_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free is this one
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
-
-
-def _terminate(_: int, __: FrameType | None) -> NoReturn:
-    """Ends the command as Ctrl-C does, with every block left properly."""
-    raise SystemExit(TERMINATED)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -172,7 +174,13 @@ def test_a_reader_that_leaves_is_no_traceback(address: str, fake: FakeCoordinato
     assert b"Traceback" not in stderr
 
 
-def _process(address: str) -> subprocess.Popen[bytes]:
+@contextmanager
+def _process(address: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a process of its own, which is ended with the block, whatever it waits for."""
     command = [sys.executable, "-m", "layerline.cli.main", "prompt", "Hi", "--model", "tiny", "--coordinator", address]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
