@@ -103,7 +103,7 @@ async def test_a_draining_node_that_no_plan_can_do_without(card: ModelCard) -> N
 
 @pytest.mark.more
 async def test_a_node_that_falls_silent(card: ModelCard) -> None:
-    heartbeats = Heartbeats(interval_s=0.02, silence_s=0.5)
+    heartbeats = Heartbeats(interval_s=0.02, silence_s=2.0)
     bounds = replace(BOUNDS, hold=HoldDeadlines(welcome_s=0.2, heartbeats=heartbeats))
     async with (
         nodes_of(card, "a", "b", heartbeats=heartbeats) as nodes,

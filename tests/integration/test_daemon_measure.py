@@ -18,6 +18,7 @@ from node.daemon.devices.speeds import measure_in_child
 pytestmark = pytest.mark.system
 
 
+@pytest.mark.slow
 async def test_the_cpu_is_measured_in_a_child() -> None:
     speed = await measure_in_child("cpu", 1)
     assert 1e8 < speed.matrix_flops_per_s < 1e16

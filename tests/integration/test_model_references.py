@@ -92,6 +92,7 @@ async def test_files_of_this_machine_are_read_in_a_process_of_their_own(
 
 
 @pytest.mark.system
+@pytest.mark.slow
 async def test_a_path_to_headers_that_take_all_memory_is_refused(card: ModelCard, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "bomb", TinyModel())
     header = b'{"a": [' + b"[]," * 30_000_000 + b"[]]}"

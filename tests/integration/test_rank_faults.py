@@ -128,6 +128,7 @@ async def test_a_rank_that_freezes_in_mid_step_is_noticed_by_its_daemon_first(no
     assert ranks() == []
 
 
+@pytest.mark.slow
 async def test_a_stage_on_one_device_that_freezes_in_mid_step_is_noticed(node: RankNode) -> None:
     node.patience = BRIEF
     node.has_fault(0, "step", "freeze")
@@ -137,6 +138,7 @@ async def test_a_stage_on_one_device_that_freezes_in_mid_step_is_noticed(node: R
         assert f"The worker of node kitchen {STOPPED}" in str(await node.lost)
 
 
+@pytest.mark.slow
 async def test_a_short_pause_of_a_worker_is_waited_for(node: RankNode) -> None:
     stage = await node.load(1)
     async with node.ring(stage) as ring:
@@ -158,6 +160,7 @@ async def test_a_killed_rank_of_three(node: RankNode) -> None:
     assert ranks() == []
 
 
+@pytest.mark.slow
 async def test_a_rank_that_freezes_while_idle_is_noticed_at_the_next_step(node: RankNode) -> None:
     node.has_fault(*NOWHERE, deadline_s=SILENCE_S)
     stage = await node.load(2)

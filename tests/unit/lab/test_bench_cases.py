@@ -172,6 +172,7 @@ def test_an_unknown_case_or_model_is_refused(option: str, known: tuple[str, ...]
 
 
 @pytest.mark.system
+@pytest.mark.slow
 def test_three_sleeping_nodes_are_compared_with_one(tmp_path: Path) -> None:
     """Real processes; how fast they are is not looked at."""
     out = tmp_path / "out.json"

@@ -15,12 +15,15 @@ from layerline.models.gguf_file import read_gguf
 from layerline.models.gguf_tokenizer import tokenizer_from_gguf
 from tests.fakes.vocabularies import metadata_of, texts_and_ids, tokenizer_json, vocabularies
 
+SLOW = pytest.mark.slow
+
 pytestmark = pytest.mark.more
 
 NAMES = (
     *("command-r", "deepseek-coder", "deepseek-llm", "falcon", "gemma-4", "gpt-2", "llama-bpe", "llama-spm"),
     *("mpt", "phi-3", "qwen2", "qwen35", "refact", "starcoder"),
 )
+LARGE = ("command-r", "gemma-4")  # vocabularies of a quarter of a million tokens
 ENCODERS = ("bert-bge", "nomic-bert-moe")
 MARKS = ("<|im_start|>", "<|im_end|>", "<|eot_id|>", "<start_of_turn>", "<think>", "</s>", "<s>", "\n\n\n", "   ")
 SCRIPTS = (
@@ -59,7 +62,7 @@ def many_texts() -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW) if name in LARGE else name for name in NAMES])
 def test_ids_are_those_of_llama_cpp(name: str) -> None:
     made = from_file(name)
     made.encode_special_tokens = True  # llama.cpp's test leaves control tokens unread in a text
@@ -82,7 +85,7 @@ def test_tokenizers_of_encoders_are_refused(name: str) -> None:
     [
         ("llama3_1", {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe"}),
         ("qwen3", {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2"}),
-        ("gemma3", {"tokenizer.ggml.model": "gemma4"}),
+        pytest.param("gemma3", {"tokenizer.ggml.model": "gemma4"}, marks=SLOW),
     ],
 )
 def test_ids_and_texts_are_those_of_the_tokenizer_json(original: str, keys: dict[str, Any]) -> None:
@@ -93,6 +96,7 @@ def test_ids_and_texts_are_those_of_the_tokenizer_json(original: str, keys: dict
     assert [made.decode(each) for each in found] == [authors.decode(each) for each in found]
 
 
+@pytest.mark.slow
 def test_a_sentencepiece_vocabulary_has_the_ids_of_its_tokenizer_json() -> None:
     metadata = metadata_of("gemma3")
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]
@@ -107,7 +111,7 @@ def test_a_sentencepiece_vocabulary_has_the_ids_of_its_tokenizer_json() -> None:
     assert ids(made, texts) == ids(authors, texts)
 
 
-@pytest.mark.parametrize(("file", "original"), [("llama-bpe", "llama3_1"), ("qwen2", "qwen3")])
+@pytest.mark.parametrize(("file", "original"), [pytest.param("llama-bpe", "llama3_1", marks=SLOW), ("qwen2", "qwen3")])
 def test_words_have_the_ids_of_the_later_model_of_the_same_vocabulary(file: str, original: str) -> None:
     made, authors = from_file(file), Tokenizer.from_str(tokenizer_json(original))
     texts = [text for text in many_texts() if not any(mark in text for mark in ("<|", "|>", "<think>", "<tool"))]

@@ -213,7 +213,7 @@ def test_a_tokenizer_json_comes_before_other_files(tmp_path: Path) -> None:
         from_folder(tmp_path)
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_a_real_sentencepiece_vocabulary_is_the_same_from_either_container(tmp_path: Path) -> None:
     path = vocabularies() / "ggml-vocab-llama-spm.gguf"
     metadata = read_gguf(path).metadata
@@ -245,7 +245,7 @@ def test_a_real_sentencepiece_model_joins_as_sentencepiece_does(tmp_path: Path) 
         assert made.encode(text).tokens == joined("\u2581" + text.replace(" ", "\u2581"), ranks.get)
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_a_real_tekken_joins_as_tiktoken_does(tmp_path: Path) -> None:
     file = vocabularies() / "tekken.json"
     (tmp_path / "tekken.json").symlink_to(file)

@@ -13,7 +13,7 @@ PING_MS = 1_050  # just above what the server allows, so that the strikes it mig
 THREE_PINGS_S = 4.0
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_a_quiet_stream_outlives_its_pings() -> None:
     fake = FakeCoordinator(answers=[(ANSWER[0], Hang())])
     faster = {"grpc.keepalive_time_ms": PING_MS}
