@@ -19,6 +19,7 @@ from layerline.version import __version__
 
 if TYPE_CHECKING:
     from layerline.async_client import AsyncClient, AsyncStream
+    from layerline.chat import Message, Tool, ToolCall, ToolRules
     from layerline.client import Client, Stream
     from layerline.errors import (
         DeadlineError,
@@ -69,13 +70,16 @@ if TYPE_CHECKING:
         StageReport,
     )
     from layerline.requests import (
+        Alternative,
         Completion,
         Finished,
         GenerateOptions,
-        Message,
         Piece,
         StageSummary,
+        Structure,
         Timings,
+        TokenLikelihood,
+        ToolCallPiece,
         Usage,
     )
     from layerline.scoring import ScoreOptions, ScoringFinished, WindowScores
@@ -95,6 +99,7 @@ if TYPE_CHECKING:
 # Light ones first: `import layerline` must not pay for gRPC, and `layerline.UsageError` neither.
 _HOMES = (
     "errors",
+    "chat",
     "requests",
     "plan_request",
     "reports",
@@ -106,6 +111,7 @@ _HOMES = (
 )
 
 __all__ = [
+    "Alternative",
     "Announcement",
     "AsyncClient",
     "AsyncStream",
@@ -170,7 +176,13 @@ __all__ = [
     "StageSummary",
     "StatsReport",
     "Stream",
+    "Structure",
     "Timings",
+    "TokenLikelihood",
+    "Tool",
+    "ToolCall",
+    "ToolCallPiece",
+    "ToolRules",
     "Usage",
     "UsageError",
     "WindowScores",

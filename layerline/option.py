@@ -119,6 +119,17 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
+class Flag:
+    """True or False."""
+
+    def read(self, value: object) -> bool:
+        """It."""
+        if not isinstance(value, bool):
+            raise wrong("True or False", value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """Any text."""
 

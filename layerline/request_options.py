@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
+from layerline.chat import Message
 from layerline.checks import shown
 from layerline.errors import UsageError
 from layerline.option import Text, options_of
 from layerline.plan_request import PlanOptions, PlanRequest
-from layerline.requests import GenerateOptions, GenerateRequest, Message
+from layerline.requests import GenerateOptions, GenerateRequest
 from layerline.sampling import SamplingOptions
 from layerline.scoring import ScoreOptions, ScoreRequest
 

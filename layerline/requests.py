@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from layerline.chat import Message, ToolRules
 from layerline.checks import require, require_one_of
-from layerline.option import Listed, Text, Texts, WholeNumber, option, read_options
+from layerline.option import Flag, Listed, Text, Texts, WholeNumber, option, read_options
 from layerline.sampling import SamplingKeywords, SamplingOptions
 
-ROLES = ("system", "user", "assistant", "tool")
+STRUCTURES = ("json_object", "json_schema", "regex", "grammar")
+PIECE_KINDS = ("text", "thinking", "tool_call")
+MAX_ALTERNATIVES = 20  # tokens that are told beside the one that was drawn
 MAX_STOP_STRINGS = 16
 MAX_ANSWERS = 16
 MAX_TOKENS = 1 << 24
@@ -18,14 +21,18 @@ MAX_SEED = (1 << 64) - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Message:
-    """One turn of a chat."""
+class Structure:
+    """What an answer's text must be: any JSON object, or what a schema, a regular expression or a grammar allows.
 
-    role: str
-    content: str
+    `text` is the JSON schema, the expression (Rust's syntax) or the grammar (llguidance's Lark); empty for an object.
+    """
+
+    kind: str
+    text: str = ""
 
     def __post_init__(self) -> None:
-        require_one_of(self.role, ROLES, "role")
+        require_one_of(self.kind, STRUCTURES, "kind")
+        require(bool(self.text) == (self.kind != "json_object"), f"the structure {self.kind} and its text do not fit")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +40,8 @@ class GenerateRequest:
     """One request, by exactly one of `messages`, `prompt` and `token_ids`, which are not empty lists.
 
     `model` is the one that must be loaded, empty for whichever is; `max_tokens` 0 is as many as fit. `n` answers are
-    given, each from its own draws: answer i draws as a request of its own with seed + i would.
+    given, each from its own draws: answer i draws as a request of its own with seed + i would. `tools` and
+    `template_variables`, a JSON object as text, are for the template of a chat.
     """
 
     model: str = option("", Text(), "The model that must be loaded. [default: whichever is]", flag=None)
@@ -63,11 +71,30 @@ class GenerateRequest:
     )
     n: int = option(1, WholeNumber(1, MAX_ANSWERS), "How many answers are wanted. [default: 1]", flag=None)
 
+    min_tokens: int = option(
+        0, WholeNumber(0, MAX_TOKENS), "Do not end the answer before N tokens. [default: 0]", metavar="N", flag=None
+    )
+    ignore_eos: bool = option(False, Flag(), "Go on after an end-of-sequence token.", flag=None)
+    log_probabilities: int | None = option(
+        None,
+        WholeNumber(0, MAX_ALTERNATIVES, may_be_none=True),
+        "Tell how likely each token was, and the N likeliest in its place. [default: do not]",
+        flag=None,
+    )
+    prompt_log_probabilities: int | None = option(
+        None, WholeNumber(0, MAX_ALTERNATIVES, may_be_none=True), "The same for the prompt's tokens.", flag=None
+    )
+    structure: Structure | None = None
+    tools: ToolRules | None = None
+    template_variables: str = ""
+
     def __post_init__(self) -> None:
         read_options(self)
         given = [part for part in (self.messages, self.prompt, self.token_ids) if part is not None]
         require(len(given) == 1, "give exactly one of messages, prompt and token_ids")
         require(given[0] != (), "messages and token_ids must not be empty")
+        of_chat = self.messages is not None or not (self.tools or self.template_variables)
+        require(of_chat, "tools and template_variables are for messages")
 
 
 class GenerateOptions(SamplingKeywords, total=False):
@@ -75,7 +102,8 @@ class GenerateOptions(SamplingKeywords, total=False):
 
     `model` is the one that must be loaded (default: whatever is); `max_tokens` 0 means as many as fit; `seed` None lets
     the coordinator choose one, which the answer tells; `stop` is one string or several; `n` is how many answers are
-    wanted (1 to 16), of which answer i draws with seed + i. The others are those of `SamplingOptions`.
+    wanted (1 to 16), of which answer i draws with seed + i; the rest is as in `GenerateRequest`. The others are those
+    of `SamplingOptions`.
     """
 
     model: str
@@ -83,29 +111,74 @@ class GenerateOptions(SamplingKeywords, total=False):
     seed: int | None
     stop: str | Sequence[str]
     n: int
+    min_tokens: int
+    ignore_eos: bool
+    log_probabilities: int | None
+    prompt_log_probabilities: int | None
+    structure: Structure | None
+    tools: ToolRules | None
+    template_variables: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alternative:
+    """A token in some place, with its text (which may be half a character) and log-probability."""
+
+    token_id: int
+    text: bytes
+    log_probability: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenLikelihood:
+    """How likely a token was where it stands, and the likeliest ones there, in order."""
+
+    token: Alternative
+    likeliest: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCallPiece:
+    """Part of a call to a tool: number `call` of the answer, from 0. `id` and `name` come with its first piece."""
+
+    call: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
     """Text as it is made, and the ids that made it; `text` never ends in half a character.
 
-    `index` says to which of the request's answers it belongs, from 0.
+    `index` says to which of the request's answers it belongs, from 0. What a model thinks before it answers has the
+    kind "thinking"; a "tool_call" has no text, and `tool_call` says what it adds. `likelihoods` are those of
+    `token_ids`, if they were asked for.
     """
 
     text: str
     token_ids: tuple[int, ...]
     index: int = 0
+    kind: str = "text"
+    tool_call: ToolCallPiece | None = None
+    likelihoods: tuple[TokenLikelihood, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_one_of(self.kind, PIECE_KINDS, "kind")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
     """Tokens of the prompt and of the answer (its end-of-sequence token counts).
 
-    Of several answers to one prompt the first counts it and the others have 0 there, so that sums are right.
+    Of several answers to one prompt the first counts it and the others have 0 there, so that sums are right. Of the
+    prompt's tokens `cached_tokens` need not be computed; of the answer's, the model thought `thinking_tokens`.
     """
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
+    thinking_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +201,7 @@ class StageSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """How an answer ended: "stop" (end of sequence or a stop string) or "length".
+    """How an answer ended: "stop" (end of sequence or a stop string), "length" or "tool_calls".
 
     `seed` is the one that this answer was drawn with, `index` its number among the request's answers, from 0. The
     request was begun again `losses` times, on the way, in another pipeline, as the one it was in was lost.

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coordinator.text.process import OverLimitError, TextProcess
+from layerline.chat import Message
 from layerline.errors import LayerlineError, ModelError, ModelUnsupportedError, RequestError
 from layerline.models.card import TokenizerCard
-from layerline.requests import Message
 
 RENDER_DEADLINE_S = 10.0
 PLAIN_TEXT = "Send plain text instead: --raw on the command line, prompt= in the SDK."

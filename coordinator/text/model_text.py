@@ -14,8 +14,8 @@ from coordinator.text.frames import Message as Setup
 from coordinator.text.process import TextProcess
 from coordinator.text.token_text import TokenText
 from coordinator.text.tokenizer import TextTokenizer, too_many_tokens
+from layerline.chat import Message
 from layerline.models.card import TokenizerCard
-from layerline.requests import Message
 
 
 class ModelText:

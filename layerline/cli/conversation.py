@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from layerline.requests import Message
+from layerline.chat import Message
 
 COMMANDS = ("/bye", "/clear", "/help")
 HELP = """Each line is a turn of the conversation.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from layerline.async_client import AsyncClient, AsyncStream
 from layerline.calls import completion
+from layerline.chat import Message
 from layerline.cli.load_screen import LoadScreen
 from layerline.cli.options import Finding
 from layerline.cli.output import AnswerWriter, standard_error
@@ -18,7 +19,7 @@ from layerline.cli.session import open_session
 from layerline.errors import UsageError
 from layerline.plan_request import PlanRequest
 from layerline.request_options import plan_options
-from layerline.requests import Finished, GenerateOptions, Message, Piece
+from layerline.requests import Finished, GenerateOptions, Piece
 
 FROM_STANDARD_INPUT = "-"
 

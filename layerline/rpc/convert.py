@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from layerline import facts, hold, plan, plan_request, reports, requests, sampling, scoring, stats_report
+from layerline import chat, facts, hold, plan, plan_request, reports, requests, sampling, scoring, stats_report
 from layerline.errors import LayerlineError, ProtocolError
 from layerline.rpc.status import detail_from_error, error_from_detail
 from layerline.rpc.v1 import common_pb2, coordinator_pb2, node_pb2
@@ -27,10 +27,11 @@ WireMessage = TypeVar("WireMessage", bound=Message)
 # Nouns that are named like their messages, and the two that are not.
 _MESSAGE_OF: dict[type, type[Message]] = {
     LayerlineError: common_pb2.ErrorDetail,
-    requests.Message: coordinator_pb2.ChatMessage,
+    chat.Message: coordinator_pb2.ChatMessage,
     requests.StageSummary: common_pb2.StageSummary,
 }
 for _module, _messages in (
+    (chat, coordinator_pb2),
     (facts, node_pb2),
     (hold, node_pb2),
     (plan, node_pb2),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from layerline.chat import Message
 from layerline.errors import (
     ModelUnsupportedError,
     PromptTooLongError,
@@ -16,7 +17,7 @@ from layerline.errors import (
 from layerline.models.card import ModelCard
 from layerline.plan_request import PlanRequest
 from layerline.reports import Announcement
-from layerline.requests import GenerateRequest, Message
+from layerline.requests import GenerateRequest
 from tests.fakes.coordinators import answer, events_of, joined, prepared, split, two_nodes
 from tests.fakes.losses import comes_to, epoch_of
 from tests.fakes.node_service import MODEL, tiny_card

@@ -519,26 +519,156 @@ class PrepareEvent(_message.Message):
 Global___PrepareEvent: _TypeAlias = PrepareEvent  # noqa: Y015
 
 @_typing.final
+class ToolCall(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    name: _builtins.str
+    arguments: _builtins.str
+    """JSON, which a model may have got wrong"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
+
+@_typing.final
 class ChatMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     content: _builtins.str
+    thinking: _builtins.str
+    """of an assistant"""
+    tool_call_id: _builtins.str
+    """of a tool: the call that it answers"""
+    name: _builtins.str
+    @_builtins.property
+    def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
+        """of an assistant"""
+
     def __init__(
         self,
         *,
         role: _builtins.str = ...,
         content: _builtins.str = ...,
+        thinking: _builtins.str = ...,
+        tool_calls: _abc.Iterable[Global___ToolCall] | None = ...,
+        tool_call_id: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "name", b"name", "role", b"role", "thinking", b"thinking", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ChatMessage: _TypeAlias = ChatMessage  # noqa: Y015
+
+@_typing.final
+class Tool(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    description: _builtins.str
+    parameters: _builtins.str
+    """a JSON schema"""
+    strict: _builtins.bool
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        parameters: _builtins.str = ...,
+        strict: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "parameters", b"parameters", "strict", b"strict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tool: _TypeAlias = Tool  # noqa: Y015
+
+@_typing.final
+class ToolRules(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
+    ONLY_FIELD_NUMBER: _builtins.int
+    PARALLEL_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    choice: _builtins.str
+    """"auto", "none", "required" """
+    only: _builtins.str
+    """with "required": the tool that is called; empty: any"""
+    parallel: _builtins.bool
+    format: _builtins.str
+    """how the model writes calls; empty: as its template teaches"""
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]: ...
+    def __init__(
+        self,
+        *,
+        tools: _abc.Iterable[Global___Tool] | None = ...,
+        choice: _builtins.str = ...,
+        only: _builtins.str = ...,
+        parallel: _builtins.bool = ...,
+        format: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "format", b"format", "only", b"only", "parallel", b"parallel", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolRules: _TypeAlias = ToolRules  # noqa: Y015
+
+@_typing.final
+class Structure(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"json_object", "json_schema", "regex", "grammar" """
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Structure: _TypeAlias = Structure  # noqa: Y015
 
 @_typing.final
 class GenerateRequest(_message.Message):
@@ -555,6 +685,13 @@ class GenerateRequest(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     N_FIELD_NUMBER: _builtins.int
+    MIN_TOKENS_FIELD_NUMBER: _builtins.int
+    IGNORE_EOS_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
+    PROMPT_LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
+    STRUCTURE_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    TEMPLATE_VARIABLES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """empty: whatever is loaded"""
     prompt: _builtins.str
@@ -564,6 +701,14 @@ class GenerateRequest(_message.Message):
     seed: _builtins.int
     n: _builtins.int
     """answers wanted, at most 16, absent: 1; answer i draws with seed + i"""
+    min_tokens: _builtins.int
+    ignore_eos: _builtins.bool
+    log_probabilities: _builtins.int
+    """tokens to tell beside the one drawn, at most 20; absent: nothing is told"""
+    prompt_log_probabilities: _builtins.int
+    """the same for the prompt"""
+    template_variables: _builtins.str
+    """of a chat: a JSON object, or empty"""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]: ...
     @_builtins.property
@@ -572,6 +717,12 @@ class GenerateRequest(_message.Message):
     def sampling(self) -> _common_pb2.SamplingOptions: ...
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def structure(self) -> Global___Structure: ...
+    @_builtins.property
+    def tools(self) -> Global___ToolRules:
+        """of a chat"""
+
     def __init__(
         self,
         *,
@@ -584,25 +735,128 @@ class GenerateRequest(_message.Message):
         seed: _builtins.int | None = ...,
         stop: _abc.Iterable[_builtins.str] | None = ...,
         n: _builtins.int | None = ...,
+        min_tokens: _builtins.int = ...,
+        ignore_eos: _builtins.bool = ...,
+        log_probabilities: _builtins.int | None = ...,
+        prompt_log_probabilities: _builtins.int | None = ...,
+        structure: Global___Structure | None = ...,
+        tools: Global___ToolRules | None = ...,
+        template_variables: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "_prompt", b"_prompt", "_seed", b"_seed", "n", b"n", "prompt", b"prompt", "sampling", b"sampling", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_log_probabilities", b"_log_probabilities", "_n", b"_n", "_prompt", b"_prompt", "_prompt_log_probabilities", b"_prompt_log_probabilities", "_seed", b"_seed", "_structure", b"_structure", "_tools", b"_tools", "log_probabilities", b"log_probabilities", "n", b"n", "prompt", b"prompt", "prompt_log_probabilities", b"prompt_log_probabilities", "sampling", b"sampling", "seed", b"seed", "structure", b"structure", "tools", b"tools"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "_prompt", b"_prompt", "_seed", b"_seed", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "n", b"n", "prompt", b"prompt", "sampling", b"sampling", "seed", b"seed", "stop", b"stop", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_probabilities", b"_log_probabilities", "_n", b"_n", "_prompt", b"_prompt", "_prompt_log_probabilities", b"_prompt_log_probabilities", "_seed", b"_seed", "_structure", b"_structure", "_tools", b"_tools", "ignore_eos", b"ignore_eos", "log_probabilities", b"log_probabilities", "max_tokens", b"max_tokens", "messages", b"messages", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "prompt", b"prompt", "prompt_log_probabilities", b"prompt_log_probabilities", "sampling", b"sampling", "seed", b"seed", "stop", b"stop", "structure", b"structure", "template_variables", b"template_variables", "token_ids", b"token_ids", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__log_probabilities: _TypeAlias = _typing.Literal["log_probabilities"]  # noqa: Y015
+    _WhichOneofArgType__log_probabilities: _TypeAlias = _typing.Literal["_log_probabilities", b"_log_probabilities"]  # noqa: Y015
     _WhichOneofReturnType__n: _TypeAlias = _typing.Literal["n"]  # noqa: Y015
     _WhichOneofArgType__n: _TypeAlias = _typing.Literal["_n", b"_n"]  # noqa: Y015
     _WhichOneofReturnType__prompt: _TypeAlias = _typing.Literal["prompt"]  # noqa: Y015
     _WhichOneofArgType__prompt: _TypeAlias = _typing.Literal["_prompt", b"_prompt"]  # noqa: Y015
+    _WhichOneofReturnType__prompt_log_probabilities: _TypeAlias = _typing.Literal["prompt_log_probabilities"]  # noqa: Y015
+    _WhichOneofArgType__prompt_log_probabilities: _TypeAlias = _typing.Literal["_prompt_log_probabilities", b"_prompt_log_probabilities"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    _WhichOneofReturnType__structure: _TypeAlias = _typing.Literal["structure"]  # noqa: Y015
+    _WhichOneofArgType__structure: _TypeAlias = _typing.Literal["_structure", b"_structure"]  # noqa: Y015
+    _WhichOneofReturnType__tools: _TypeAlias = _typing.Literal["tools"]  # noqa: Y015
+    _WhichOneofArgType__tools: _TypeAlias = _typing.Literal["_tools", b"_tools"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__log_probabilities) -> _WhichOneofReturnType__log_probabilities | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__n) -> _WhichOneofReturnType__n | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt) -> _WhichOneofReturnType__prompt | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_log_probabilities) -> _WhichOneofReturnType__prompt_log_probabilities | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__structure) -> _WhichOneofReturnType__structure | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tools) -> _WhichOneofReturnType__tools | None: ...
 
 Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
+
+@_typing.final
+class Alternative(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITY_FIELD_NUMBER: _builtins.int
+    token_id: _builtins.int
+    text: _builtins.bytes
+    """may be half a character"""
+    log_probability: _builtins.float
+    def __init__(
+        self,
+        *,
+        token_id: _builtins.int = ...,
+        text: _builtins.bytes = ...,
+        log_probability: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_probability", b"log_probability", "text", b"text", "token_id", b"token_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Alternative: _TypeAlias = Alternative  # noqa: Y015
+
+@_typing.final
+class TokenLikelihood(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    LIKELIEST_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def token(self) -> Global___Alternative: ...
+    @_builtins.property
+    def likeliest(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alternative]: ...
+    def __init__(
+        self,
+        *,
+        token: Global___Alternative | None = ...,
+        likeliest: _abc.Iterable[Global___Alternative] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["likeliest", b"likeliest", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenLikelihood: _TypeAlias = TokenLikelihood  # noqa: Y015
+
+@_typing.final
+class ToolCallPiece(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    call: _builtins.int
+    id: _builtins.str
+    """with the call's first piece"""
+    name: _builtins.str
+    """with the call's first piece"""
+    arguments: _builtins.str
+    def __init__(
+        self,
+        *,
+        call: _builtins.int = ...,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "call", b"call", "id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCallPiece: _TypeAlias = ToolCallPiece  # noqa: Y015
 
 @_typing.final
 class Piece(_message.Message):
@@ -611,23 +865,39 @@ class Piece(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
+    LIKELIHOODS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     index: _builtins.int
     """of the answer, below n"""
+    kind: _builtins.str
+    """"text", "thinking", "tool_call" """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def tool_call(self) -> Global___ToolCallPiece: ...
+    @_builtins.property
+    def likelihoods(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLikelihood]:
+        """of token_ids, if they were asked for"""
+
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         index: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        tool_call: Global___ToolCallPiece | None = ...,
+        likelihoods: _abc.Iterable[Global___TokenLikelihood] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_tool_call", b"_tool_call", "tool_call", b"tool_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tool_call", b"_tool_call", "index", b"index", "kind", b"kind", "likelihoods", b"likelihoods", "text", b"text", "token_ids", b"token_ids", "tool_call", b"tool_call"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__tool_call: _TypeAlias = _typing.Literal["tool_call"]  # noqa: Y015
+    _WhichOneofArgType__tool_call: _TypeAlias = _typing.Literal["_tool_call", b"_tool_call"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_call) -> _WhichOneofReturnType__tool_call | None: ...
 
 Global___Piece: _TypeAlias = Piece  # noqa: Y015
 
@@ -637,18 +907,26 @@ class Usage(_message.Message):
 
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    THINKING_TOKENS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """0 for all answers but the first"""
     completion_tokens: _builtins.int
+    cached_tokens: _builtins.int
+    """of the prompt, that need not be computed"""
+    thinking_tokens: _builtins.int
+    """of the completion"""
     def __init__(
         self,
         *,
         prompt_tokens: _builtins.int = ...,
         completion_tokens: _builtins.int = ...,
+        cached_tokens: _builtins.int = ...,
+        thinking_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion_tokens", b"completion_tokens", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "completion_tokens", b"completion_tokens", "prompt_tokens", b"prompt_tokens", "thinking_tokens", b"thinking_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -691,7 +969,7 @@ class Finished(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     LOSSES_FIELD_NUMBER: _builtins.int
     finish_reason: _builtins.str
-    """"stop" or "length" """
+    """"stop", "length" or "tool_calls" """
     seed: _builtins.int
     """of this answer"""
     index: _builtins.int

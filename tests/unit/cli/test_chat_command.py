@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from layerline.chat import Message
 from layerline.cli.main import program
 from layerline.errors import PromptTooLongError
-from layerline.requests import Message
 from tests.fakes.coordinator_service import ANSWER, FakeCoordinator, Hang, serving
 
 WAIT_S = 20

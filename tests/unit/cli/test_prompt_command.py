@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from layerline.chat import Message
 from layerline.cli.main import program
 from layerline.errors import ModelNotFoundError, NodeLostError, PlanDoesNotFitError
 from layerline.plan_request import ManualStage
-from layerline.requests import Message, Piece
+from layerline.requests import Piece
 from layerline.sampling import SamplingOptions
 from tests.fakes.coordinator_service import ANSWER, FINISHED, PREPARING, FakeCoordinator, Hang
 
@@ -71,7 +72,7 @@ def test_json_is_one_object_with_the_keys_that_scripts_rely_on(address: str) -> 
         "text": "Paris.",
         "token_ids": [1, 2, 3],
         "finish_reason": "stop",
-        "usage": {"prompt_tokens": 7, "completion_tokens": 3},
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 0, "thinking_tokens": 0},
         "timings": {"ttft_s": 0.25, "prefill_tokens_per_s": 28.0, "decode_tokens_per_s": 12.5},
         "plan": [
             {"node": "attic", "first_layer": 0, "last_layer": 14},

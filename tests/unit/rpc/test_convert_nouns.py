@@ -19,7 +19,7 @@ from layerline.hold import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, Hold
 from layerline.peer import Peer
 from layerline.plan import DTYPES, KV_DTYPES, MAX_PROPORTION, StageSpec
 from layerline.reports import PrepareEvent
-from layerline.requests import Finished, Piece
+from layerline.requests import PIECE_KINDS, Finished, Piece
 from layerline.rpc.convert import from_message, from_union, to_message, to_union
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
 from tests.fakes.daemon_parts import place_of
@@ -57,6 +57,7 @@ PLACES = st.builds(
 )
 SPEEDS = st.just(0.0) | st.floats(1, 1e17)
 CHOSEN = {
+    (Piece, "kind"): st.sampled_from(PIECE_KINDS),
     (facts.NodeFacts, "state"): st.sampled_from(facts.NODE_STATES),
     (facts.DeviceFacts, "kind"): st.sampled_from(facts.DEVICE_KINDS),
     (facts.DeviceFacts, "matrix_flops_per_s"): SPEEDS,
@@ -120,6 +121,7 @@ SPECIAL = {
     str: NAMES,
     int: NUMBERS,
     bool: st.booleans(),
+    bytes: st.binary(max_size=4),
     float: st.floats(0, 1e9),
 }
 

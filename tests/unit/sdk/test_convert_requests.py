@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from layerline import calls
+from layerline.chat import Message
 from layerline.errors import ProtocolError, RequestError
-from layerline.requests import GenerateRequest, Message
+from layerline.requests import GenerateRequest
 from layerline.rpc.convert import from_message, to_message
 from layerline.rpc.v1 import common_pb2, coordinator_pb2
 from layerline.sampling import SamplingOptions

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from layerline.chat import Message
 from layerline.errors import UsageError
 from layerline.option import options_of
 from layerline.plan_request import ManualStage, PlanOptions, PlanRequest
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_options, plan_request
-from layerline.requests import GenerateOptions, GenerateRequest, Message
+from layerline.requests import GenerateOptions, GenerateRequest
 from layerline.sampling import SamplingOptions
 from layerline.scoring import ScoreOptions, ScoreRequest
 
@@ -133,7 +134,7 @@ def test_a_plan_of_no_model_is_refused() -> None:
 
 def test_keywords_are_the_options_of_the_nouns() -> None:
     of_request = {*options_of(SamplingOptions), *options_of(GenerateRequest)} - {"token_ids"}
-    assert set(GenerateOptions.__annotations__) == of_request
+    assert set(GenerateOptions.__annotations__) == of_request | {"structure", "tools", "template_variables"}
     assert set(PlanOptions.__annotations__) == set(options_of(PlanRequest))
     assert set(ScoreOptions.__annotations__) == set(options_of(ScoreRequest)) - {"token_ids"}
     assert plan_request("tiny", plan_options(PlanRequest(model="m", dtype="float32"))).dtype == "float32"

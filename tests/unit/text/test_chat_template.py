@@ -10,8 +10,8 @@ import pytest
 
 from coordinator.text.chat_template import RENDER_DEADLINE_S, ChatTemplate
 from coordinator.text.process import RETRY_AFTER_S, TextProcess
+from layerline.chat import Message
 from layerline.errors import LayerlineError, ModelError, ModelUnsupportedError, OverloadedError, RequestError
-from layerline.requests import Message
 from tests.unit.text.chat_templates import CHATML, LLAMA2, SMOLLM2, TEMPLATES
 from tests.unit.text.tokenizer_cards import BOS, END, card
 

@@ -10,8 +10,8 @@ import pytest
 
 from coordinator.text.detokenizer import Detokenizer
 from coordinator.text.model_text import model_text
+from layerline.chat import Message
 from layerline.models.index import index_model
-from layerline.requests import Message
 
 STORY = "Naïve 😀 👩‍👩‍👧 日本語, Grüße…\n\n  def f(x):\n\treturn  x\n" * 5
 SMOLLM2 = (

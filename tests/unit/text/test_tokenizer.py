@@ -10,8 +10,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 
 from coordinator.text.model_text import ModelText, model_text
+from layerline.chat import Message
 from layerline.errors import ModelCorruptError, ModelUnsupportedError, PromptTooLongError, RequestError
-from layerline.requests import Message
 from tests.unit.text.tokenizer_cards import BOS, byte_fallback_json, byte_level_json, card, changed, text_of
 
 pytestmark = pytest.mark.system
