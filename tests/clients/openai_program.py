@@ -1,0 +1,98 @@
+"""The `openai` client: blocking and asynchronous, streams, a structured answer, a round of tools, and responses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from openai import AsyncOpenAI, OpenAI
+
+from tests.clients.questions import (
+    ANSWER,
+    BASE,
+    KEY,
+    MESSAGES,
+    MODEL,
+    QUESTION,
+    TOOL,
+    WEATHER,
+    City,
+    equal,
+    fits_weather,
+)
+
+GREEDY: Any = {"model": MODEL, "messages": MESSAGES, "temperature": 0}
+
+
+def chats(client: OpenAI) -> None:
+    equal([model.id for model in client.models.list()], [MODEL])
+    answer = client.chat.completions.create(**GREEDY)
+    equal((answer.choices[0].message.content, answer.choices[0].finish_reason), (ANSWER, "stop"))
+    equal(answer.usage.completion_tokens, 8)
+    chunks = list(client.chat.completions.create(**GREEDY, stream=True, stream_options={"include_usage": True}))
+    equal("".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices), ANSWER)
+    equal(chunks[-1].usage.completion_tokens, 8)
+    likely = client.chat.completions.create(**GREEDY, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    equal(bytes(byte for each in likely for byte in each.bytes).decode(), ANSWER)
+    equal([each.top_logprobs[0].token for each in likely], [each.token for each in likely])
+    parsed = client.chat.completions.parse(**GREEDY, max_tokens=80, response_format=City)
+    if parsed.choices[0].finish_reason == "stop":
+        equal(type(parsed.choices[0].message.parsed), City)
+    text = client.completions.create(
+        model=MODEL, prompt="The capital of France is", temperature=0, max_tokens=3, echo=True
+    )
+    equal(text.choices[0].text.startswith("The capital of France is"), True)
+
+
+def tools(client: OpenAI) -> None:
+    asked: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
+    given: Any = {"model": MODEL, "temperature": 0, "tools": [TOOL]}
+    message = client.chat.completions.create(**given, messages=asked, tool_choice="required").choices[0].message
+    (call,) = message.tool_calls[:1]
+    equal(call.function.name, "weather")
+    fits_weather(call.function.arguments)
+    asked += [message, {"role": "tool", "tool_call_id": call.id, "content": "Sunny."}]
+    answer = client.chat.completions.create(**given, messages=asked, tool_choice="none", max_tokens=20).choices[0]
+    equal(bool(answer.message.content), True)
+    with client.chat.completions.stream(**given, messages=asked[:1], tool_choice="required") as stream:
+        final = stream.get_final_completion().choices[0]
+    equal(final.finish_reason, "tool_calls")
+    fits_weather(final.message.tool_calls[0].function.arguments)
+
+
+def responses(client: OpenAI) -> None:
+    first = client.responses.create(model=MODEL, input=QUESTION, instructions=MESSAGES[0]["content"], temperature=0)
+    equal(first.output_text, ANSWER)
+    with client.responses.stream(
+        model=MODEL, input="And of Italy?", previous_response_id=first.id, temperature=0, max_output_tokens=40
+    ) as stream:
+        kinds = [event.type for event in stream]
+    equal(
+        (kinds[0], kinds[-1][:13]),
+        ("response.created", "response.comp" if "completed" in kinds[-1] else "response.inco"),
+    )
+    tool: Any = {"type": "function", "name": "weather", "parameters": WEATHER, "strict": True}
+    called = client.responses.create(model=MODEL, input="Paris?", tools=[tool], tool_choice="required", temperature=0)
+    (call,) = [item for item in called.output if item.type == "function_call"][:1]
+    fits_weather(call.arguments)
+
+
+async def asynchronous() -> None:
+    async with AsyncOpenAI(base_url=f"{BASE}/v1", api_key=KEY) as client:
+        answers = await asyncio.gather(*(client.chat.completions.create(**GREEDY) for _ in range(4)))
+        equal({answer.choices[0].message.content for answer in answers}, {ANSWER})
+        stream = await client.chat.completions.create(**GREEDY, stream=True)
+        equal("".join([chunk.choices[0].delta.content or "" async for chunk in stream]), ANSWER)
+        made = await client.embeddings.create(model=MODEL, input=["a cat", "a dog"])
+        equal([len(each.embedding) for each in made.data], [576, 576])
+
+
+def main() -> None:
+    with OpenAI(base_url=f"{BASE}/v1", api_key=KEY) as client:
+        chats(client)
+        tools(client)
+        responses(client)
+    asyncio.run(asynchronous())
+
+
+main()
