@@ -14,12 +14,14 @@ from layerline.checks import require, require_name, require_one_of
 from layerline.option import options_of, read_options
 from layerline.plan import DTYPE_BYTES, MAX_PAGES
 from layerline.sampling import SamplingOptions
+from layerline.token_mask import TokenMask
 
 MAX_POSITIONS = 1 << 24
 MAX_ROWS = 65536
 MAX_SLOTS = 1 << 20
 MAX_WAITED_US = 3_600_000_000
 MAX_TENSOR_BYTES = 6 << 20  # below the message limit of layerline.rpc.channels
+MAX_MASKS_BYTES = 1 << 20  # of all spans of a frame
 PLAN_KEY_BYTES = 16
 MAX_EPOCH = 1 << 53
 MAX_EPOCH_JUMP = 1 << 20  # an epoch is one plan more, so nodes that have seen far more of them do not exist
@@ -71,6 +73,7 @@ class Sampling(SamplingOptions):
     answer_ids: tuple[int, ...] = ()
     answer_counts: tuple[int, ...] = ()
     return_logits: bool = False
+    mask: TokenMask | None = None  # of the one token that is drawn
 
     def __post_init__(self) -> None:
         read_options(self)
@@ -128,6 +131,7 @@ class Span:
         # What penalties count would differ from row to row.
         alike = self.sampling is None or not (self.sampling.repeats or self.sampling.counts)
         require(self.draws <= 1 or alike, "a span with a penalty draws once")
+        require(self.draws <= 1 or self.sampling is None or self.sampling.mask is None, "a span with a mask draws once")
         require(len(self.next_ids) <= self.count, "a span is scored after none, some or all of its rows")
         require(self.draws == 0 or not self.next_ids, "a span draws or is scored")
         if self.states:
@@ -143,6 +147,11 @@ class Span:
     def end(self) -> int:
         """The position after the last row."""
         return self.start + self.count
+
+    @property
+    def mask_bytes(self) -> int:
+        """The size of its mask, 0 if it has none."""
+        return len(self.sampling.mask.data) if self.sampling and self.sampling.mask else 0
 
     @property
     def sampled_positions(self) -> range:
@@ -204,6 +213,7 @@ class Frame:
 
     def __post_init__(self) -> None:
         require(len(self.spans) > 0, "a frame needs spans")
+        require(sum([span.mask_bytes for span in self.spans]) <= MAX_MASKS_BYTES, "masks too large for a frame")
         if self.ids is not None:
             require(self.ids.dtype == "int32" and self.ids.shape == (self.rows,), "ids that are not one int32 a row")
         if self.tensor.shape[0] != self.rows:

@@ -25,6 +25,7 @@ from layerline.frames import (
 from layerline.option import options_of
 from layerline.rpc.v1 import common_pb2, ring_pb2
 from layerline.sampling import SamplingOptions
+from layerline.token_mask import TokenMask
 
 MAX_KEPT = 1024  # ways to draw
 _OPTIONS = tuple(options_of(SamplingOptions))
@@ -175,7 +176,8 @@ def _state_run_from_message(message: ring_pb2.StateRun) -> StateRun:
 
 
 def _sampling_to_message(sampling: Sampling) -> ring_pb2.Sampling:
-    return _long_sampling(sampling) if sampling.prompt_ids or sampling.answer_ids else _short_sampling(sampling)
+    changes = sampling.prompt_ids or sampling.answer_ids or sampling.mask
+    return _long_sampling(sampling) if changes else _short_sampling(sampling)
 
 
 def _long_sampling(sampling: Sampling) -> ring_pb2.Sampling:
@@ -187,15 +189,16 @@ def _long_sampling(sampling: Sampling) -> ring_pb2.Sampling:
         answer_ids=sampling.answer_ids,
         answer_counts=sampling.answer_counts,
         return_logits=sampling.return_logits,
+        mask=ring_pb2.TokenMask(**{sampling.mask.form: sampling.mask.data}) if sampling.mask else None,
     )
 
 
-# The same for every token of an answer without penalties, so it is kept.
+# The same for every token of an answer without penalties and masks, so it is kept.
 _short_sampling = functools.lru_cache(MAX_KEPT)(_long_sampling)
 
 
 def _sampling_from_message(message: ring_pb2.Sampling) -> Sampling:
-    if message.prompt_ids or message.answer_ids:
+    if message.prompt_ids or message.answer_ids or message.HasField("mask"):
         return _read_sampling(message)
     return _short_sampling_of(message.SerializeToString())
 
@@ -214,7 +217,13 @@ def _read_sampling(message: ring_pb2.Sampling) -> Sampling:
         answer_ids=tuple(message.answer_ids),
         answer_counts=tuple(message.answer_counts),
         return_logits=message.return_logits,
+        mask=_mask_from_message(message.mask) if message.HasField("mask") else None,
     )
+
+
+def _mask_from_message(message: ring_pb2.TokenMask) -> TokenMask:
+    form = message.WhichOneof("form") or ""
+    return TokenMask(form=form, data=getattr(message, form, b""))
 
 
 def _tensor_to_message(tensor: TensorBytes) -> common_pb2.Tensor:

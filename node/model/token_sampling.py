@@ -92,7 +92,8 @@ class TokenSampling:
 
 
 def _likeliest_will_do(sampling: Sampling) -> bool:
-    return sampling.temperature == 0.0 and not sampling.is_changed and not sampling.return_logits
+    changed = sampling.is_changed or sampling.mask is not None
+    return sampling.temperature == 0.0 and not changed and not sampling.return_logits
 
 
 def _drawn(candidates: _Candidates, wanted: WantedToken) -> SampledToken | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from layerline.errors import ProtocolError
 from layerline.frames import Frame, PageRun, Span
+from layerline.mask_forms import ids_end
 from layerline.models.row_layout import row_into
 from layerline.models.slot_sizes import slots_of
 from layerline.models.spec import ModelSpec
@@ -163,6 +164,9 @@ def _check_ids(frame: Frame, model: ModelSpec) -> None:
             if ids and (min(ids) < 0 or max(ids) >= model.vocabulary):
                 what = f"{done} token ids outside 0 to {model.vocabulary - 1} for sequence {span.sequence}"
                 raise _wrong(frame, what)
+        if span.sampling and span.sampling.mask and ids_end(span.sampling.mask) > model.vocabulary:
+            what = f"masks token ids outside 0 to {model.vocabulary - 1} for sequence {span.sequence}"
+            raise _wrong(frame, what)
 
 
 def _wrong(frame: Frame, what: str) -> ProtocolError:

@@ -4,7 +4,7 @@ Owns the filters and the draw, in numpy on the CPU. Knows nothing of models, bat
 
 The filters are those of the `transformers` library, in its order: repetition penalty (Keskar et al., CTRL,
 2019), temperature, top-k, top-p (Holtzman et al., 2020), min-p (Nguyen et al., 2024). After the first come the presence
-and frequency penalties of the OpenAI API.
+and frequency penalties of the OpenAI API, then the mask of tokens that may be drawn.
 
 The draw is by Gumbel's maximum (Gumbel, 1954; Maddison et al., A* Sampling, 2014): each token that is left has noise
 added to its score, and the highest sum wins, which is a draw by the tokens' probabilities. The noise of a token depends
@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.frames import Sampling
+from layerline.mask_forms import allowed_tokens
+from layerline.token_mask import TokenMask
 
 Logits = NDArray[np.float32]
 Numbers = NDArray[np.float64]
@@ -36,12 +38,15 @@ SKIPPED_WORDS = 256  # that are made in the time of a jump to one
 def draw(logits: Logits, sampling: Sampling, position: int) -> int | None:
     """The token [vocabulary] logits give at `position`; at temperature 0 the likeliest, of equals the lowest id.
 
-    None if the logits are not numbers.
+    None if the logits are not numbers, be it those that a mask forbids.
     """
     if sampling.is_changed:
         logits = penalised(logits, sampling)
-    likeliest = int(logits.argmax())
-    if not math.isfinite(logits[likeliest]):  # argmax finds a NaN first
+    likeliest = _likeliest(logits)
+    if likeliest is not None and sampling.mask:
+        logits = masked(logits, sampling.mask)
+        likeliest = _likeliest(logits)
+    if likeliest is None:
         return None
     if sampling.temperature == 0.0:
         return likeliest
@@ -61,6 +66,17 @@ def penalised(logits: Logits, sampling: Sampling) -> Logits:
         ids, counts = np.array(sampling.answer_ids, np.int64), np.array(sampling.answer_counts, np.float32)
         changed[ids] -= np.float32(sampling.presence_penalty) + np.float32(sampling.frequency_penalty) * counts
     return changed
+
+
+def masked(logits: Logits, mask: TokenMask) -> Logits:
+    """A copy with minus infinity for the tokens that may not be drawn."""
+    return np.where(allowed_tokens(mask, len(logits)), logits, np.float32(-np.inf))
+
+
+def _likeliest(logits: Logits) -> int | None:
+    """The likeliest token; None if its logit is not a number."""
+    likeliest = int(logits.argmax())
+    return likeliest if math.isfinite(logits[likeliest]) else None  # argmax finds a NaN first
 
 
 def filtered(logits: Logits, sampling: Sampling) -> Numbers:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from layerline.rpc.v1 import common_pb2 as layerline_dot_rpc_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1blayerline/rpc/v1/ring.proto\x12\x10layerline.rpc.v1\x1a\x1dlayerline/rpc/v1/common.proto\"y\n\x05Hello\x12\x14\n\x0cwire_version\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x10\n\x08plan_key\x18\x03 \x01(\x0c\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\x12\x13\n\x0bstage_index\x18\x05 \x01(\r\x12\x0e\n\x06sender\x18\x06 \x01(\t\"8\n\x08\x41\x63\x63\x65pted\x12,\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1d.layerline.rpc.v1.ErrorDetail\"\'\n\x07PageRun\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"\xae\x01\n\x08Sampling\x12\x32\n\x07options\x18\x01 \x01(\x0b\x32!.layerline.rpc.v1.SamplingOptions\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x12\n\nprompt_ids\x18\x03 \x03(\r\x12\x12\n\nanswer_ids\x18\x04 \x03(\r\x12\x15\n\ranswer_counts\x18\x05 \x03(\r\x12\x15\n\rreturn_logits\x18\x06 \x01(\x08J\x04\x08\x07\x10\x08J\x04\x08\x08\x10\t\"I\n\x08StateRun\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x13\n\x06source\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x06target\x18\x03 \x01(\rB\t\n\x07_source\"\xf2\x01\n\x04Span\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12(\n\x05pages\x18\x04 \x03(\x0b\x32\x19.layerline.rpc.v1.PageRun\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.layerline.rpc.v1.Sampling\x12\x15\n\rskipped_pages\x18\x06 \x01(\r\x12\r\n\x05\x64raws\x18\x07 \x01(\r\x12\x10\n\x08next_ids\x18\x08 \x03(\r\x12*\n\x06states\x18\t \x03(\x0b\x32\x1a.layerline.rpc.v1.StateRun\"]\n\x0bStageTiming\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x12\n\ncompute_us\x18\x02 \x01(\r\x12\x11\n\twaited_us\x18\x03 \x01(\r\x12\x12\n\nsending_us\x18\x04 \x01(\r\"\xcc\x01\n\x05\x46rame\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12%\n\x05spans\x18\x03 \x03(\x0b\x32\x16.layerline.rpc.v1.Span\x12(\n\x06tensor\x18\x04 \x01(\x0b\x32\x18.layerline.rpc.v1.Tensor\x12.\n\x07timings\x18\x05 \x03(\x0b\x32\x1d.layerline.rpc.v1.StageTiming\x12%\n\x03ids\x18\x06 \x01(\x0b\x32\x18.layerline.rpc.v1.Tensor\"o\n\x0e\x46orwardMessage\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.layerline.rpc.v1.HelloH\x00\x12(\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x17.layerline.rpc.v1.FrameH\x00\x42\t\n\x07message\"z\n\x0cSampledToken\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08token_id\x18\x02 \x01(\r\x12(\n\x06logits\x18\x03 \x01(\x0b\x32\x18.layerline.rpc.v1.Tensor\x12\x10\n\x08position\x18\x04 \x01(\rJ\x04\x08\x05\x10\x06J\x04\x08\x06\x10\x07\"L\n\x0bTokenScores\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x19\n\x11log_probabilities\x18\x03 \x03(\x02\"\xc9\x01\n\nStepResult\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12/\n\x07sampled\x18\x03 \x03(\x0b\x32\x1e.layerline.rpc.v1.SampledToken\x12.\n\x07timings\x18\x04 \x03(\x0b\x32\x1d.layerline.rpc.v1.StageTiming\x12\x0e\n\x06\x66\x61iled\x18\x05 \x03(\x04\x12-\n\x06scores\x18\x06 \x03(\x0b\x32\x1d.layerline.rpc.v1.TokenScores2\x97\x01\n\x04Ring\x12K\n\x07\x46orward\x12 .layerline.rpc.v1.ForwardMessage\x1a\x1a.layerline.rpc.v1.Accepted(\x01\x30\x01\x12\x42\n\x07Results\x12\x17.layerline.rpc.v1.Hello\x1a\x1c.layerline.rpc.v1.StepResult0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1blayerline/rpc/v1/ring.proto\x12\x10layerline.rpc.v1\x1a\x1dlayerline/rpc/v1/common.proto\"y\n\x05Hello\x12\x14\n\x0cwire_version\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x10\n\x08plan_key\x18\x03 \x01(\x0c\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\x12\x13\n\x0bstage_index\x18\x05 \x01(\r\x12\x0e\n\x06sender\x18\x06 \x01(\t\"8\n\x08\x41\x63\x63\x65pted\x12,\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1d.layerline.rpc.v1.ErrorDetail\"\'\n\x07PageRun\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"M\n\tTokenMask\x12\x11\n\x07\x61llowed\x18\x01 \x01(\x0cH\x00\x12\x13\n\tforbidden\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06\x62itmap\x18\x03 \x01(\x0cH\x00\x42\x06\n\x04\x66orm\"\xd3\x01\n\x08Sampling\x12\x32\n\x07options\x18\x01 \x01(\x0b\x32!.layerline.rpc.v1.SamplingOptions\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x12\n\nprompt_ids\x18\x03 \x03(\r\x12\x12\n\nanswer_ids\x18\x04 \x03(\r\x12\x15\n\ranswer_counts\x18\x05 \x03(\r\x12\x15\n\rreturn_logits\x18\x06 \x01(\x08\x12)\n\x04mask\x18\x08 \x01(\x0b\x32\x1b.layerline.rpc.v1.TokenMaskJ\x04\x08\x07\x10\x08\"I\n\x08StateRun\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x13\n\x06source\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x06target\x18\x03 \x01(\rB\t\n\x07_source\"\xf2\x01\n\x04Span\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12(\n\x05pages\x18\x04 \x03(\x0b\x32\x19.layerline.rpc.v1.PageRun\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.layerline.rpc.v1.Sampling\x12\x15\n\rskipped_pages\x18\x06 \x01(\r\x12\r\n\x05\x64raws\x18\x07 \x01(\r\x12\x10\n\x08next_ids\x18\x08 \x03(\r\x12*\n\x06states\x18\t \x03(\x0b\x32\x1a.layerline.rpc.v1.StateRun\"]\n\x0bStageTiming\x12\x13\n\x0bstage_index\x18\x01 \x01(\r\x12\x12\n\ncompute_us\x18\x02 \x01(\r\x12\x11\n\twaited_us\x18\x03 \x01(\r\x12\x12\n\nsending_us\x18\x04 \x01(\r\"\xcc\x01\n\x05\x46rame\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12%\n\x05spans\x18\x03 \x03(\x0b\x32\x16.layerline.rpc.v1.Span\x12(\n\x06tensor\x18\x04 \x01(\x0b\x32\x18.layerline.rpc.v1.Tensor\x12.\n\x07timings\x18\x05 \x03(\x0b\x32\x1d.layerline.rpc.v1.StageTiming\x12%\n\x03ids\x18\x06 \x01(\x0b\x32\x18.layerline.rpc.v1.Tensor\"o\n\x0e\x46orwardMessage\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.layerline.rpc.v1.HelloH\x00\x12(\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x17.layerline.rpc.v1.FrameH\x00\x42\t\n\x07message\"z\n\x0cSampledToken\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08token_id\x18\x02 \x01(\r\x12(\n\x06logits\x18\x03 \x01(\x0b\x32\x18.layerline.rpc.v1.Tensor\x12\x10\n\x08position\x18\x04 \x01(\rJ\x04\x08\x05\x10\x06J\x04\x08\x06\x10\x07\"L\n\x0bTokenScores\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x19\n\x11log_probabilities\x18\x03 \x03(\x02\"\xc9\x01\n\nStepResult\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12/\n\x07sampled\x18\x03 \x03(\x0b\x32\x1e.layerline.rpc.v1.SampledToken\x12.\n\x07timings\x18\x04 \x03(\x0b\x32\x1d.layerline.rpc.v1.StageTiming\x12\x0e\n\x06\x66\x61iled\x18\x05 \x03(\x04\x12-\n\x06scores\x18\x06 \x03(\x0b\x32\x1d.layerline.rpc.v1.TokenScores2\x97\x01\n\x04Ring\x12K\n\x07\x46orward\x12 .layerline.rpc.v1.ForwardMessage\x1a\x1a.layerline.rpc.v1.Accepted(\x01\x30\x01\x12\x42\n\x07Results\x12\x17.layerline.rpc.v1.Hello\x1a\x1c.layerline.rpc.v1.StepResult0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,24 +38,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ACCEPTED']._serialized_end=259
   _globals['_PAGERUN']._serialized_start=261
   _globals['_PAGERUN']._serialized_end=300
-  _globals['_SAMPLING']._serialized_start=303
-  _globals['_SAMPLING']._serialized_end=477
-  _globals['_STATERUN']._serialized_start=479
-  _globals['_STATERUN']._serialized_end=552
-  _globals['_SPAN']._serialized_start=555
-  _globals['_SPAN']._serialized_end=797
-  _globals['_STAGETIMING']._serialized_start=799
-  _globals['_STAGETIMING']._serialized_end=892
-  _globals['_FRAME']._serialized_start=895
-  _globals['_FRAME']._serialized_end=1099
-  _globals['_FORWARDMESSAGE']._serialized_start=1101
-  _globals['_FORWARDMESSAGE']._serialized_end=1212
-  _globals['_SAMPLEDTOKEN']._serialized_start=1214
-  _globals['_SAMPLEDTOKEN']._serialized_end=1336
-  _globals['_TOKENSCORES']._serialized_start=1338
-  _globals['_TOKENSCORES']._serialized_end=1414
-  _globals['_STEPRESULT']._serialized_start=1417
-  _globals['_STEPRESULT']._serialized_end=1618
-  _globals['_RING']._serialized_start=1621
-  _globals['_RING']._serialized_end=1772
+  _globals['_TOKENMASK']._serialized_start=302
+  _globals['_TOKENMASK']._serialized_end=379
+  _globals['_SAMPLING']._serialized_start=382
+  _globals['_SAMPLING']._serialized_end=593
+  _globals['_STATERUN']._serialized_start=595
+  _globals['_STATERUN']._serialized_end=668
+  _globals['_SPAN']._serialized_start=671
+  _globals['_SPAN']._serialized_end=913
+  _globals['_STAGETIMING']._serialized_start=915
+  _globals['_STAGETIMING']._serialized_end=1008
+  _globals['_FRAME']._serialized_start=1011
+  _globals['_FRAME']._serialized_end=1215
+  _globals['_FORWARDMESSAGE']._serialized_start=1217
+  _globals['_FORWARDMESSAGE']._serialized_end=1328
+  _globals['_SAMPLEDTOKEN']._serialized_start=1330
+  _globals['_SAMPLEDTOKEN']._serialized_end=1452
+  _globals['_TOKENSCORES']._serialized_start=1454
+  _globals['_TOKENSCORES']._serialized_end=1530
+  _globals['_STEPRESULT']._serialized_start=1533
+  _globals['_STEPRESULT']._serialized_end=1734
+  _globals['_RING']._serialized_start=1737
+  _globals['_RING']._serialized_end=1888
 # @@protoc_insertion_point(module_scope)

@@ -100,6 +100,35 @@ class PageRun(_message.Message):
 Global___PageRun: _TypeAlias = PageRun  # noqa: Y015
 
 @_typing.final
+class TokenMask(_message.Message):
+    """Which tokens may be drawn; layerline/token_mask.py tells what the bytes of each form mean."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOWED_FIELD_NUMBER: _builtins.int
+    FORBIDDEN_FIELD_NUMBER: _builtins.int
+    BITMAP_FIELD_NUMBER: _builtins.int
+    allowed: _builtins.bytes
+    forbidden: _builtins.bytes
+    bitmap: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        allowed: _builtins.bytes = ...,
+        forbidden: _builtins.bytes = ...,
+        bitmap: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "bitmap", b"bitmap", "forbidden", b"forbidden", "form", b"form"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "bitmap", b"bitmap", "forbidden", b"forbidden", "form", b"form"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_form: _TypeAlias = _typing.Literal["allowed", "forbidden", "bitmap"]  # noqa: Y015
+    _WhichOneofArgType_form: _TypeAlias = _typing.Literal["form", b"form"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_form) -> _WhichOneofReturnType_form | None: ...
+
+Global___TokenMask: _TypeAlias = TokenMask  # noqa: Y015
+
+@_typing.final
 class Sampling(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -109,6 +138,7 @@ class Sampling(_message.Message):
     ANSWER_IDS_FIELD_NUMBER: _builtins.int
     ANSWER_COUNTS_FIELD_NUMBER: _builtins.int
     RETURN_LOGITS_FIELD_NUMBER: _builtins.int
+    MASK_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     return_logits: _builtins.bool
     @_builtins.property
@@ -127,6 +157,10 @@ class Sampling(_message.Message):
     def answer_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """how often each of them came"""
 
+    @_builtins.property
+    def mask(self) -> Global___TokenMask:
+        """absent: any token may be drawn"""
+
     def __init__(
         self,
         *,
@@ -136,10 +170,11 @@ class Sampling(_message.Message):
         answer_ids: _abc.Iterable[_builtins.int] | None = ...,
         answer_counts: _abc.Iterable[_builtins.int] | None = ...,
         return_logits: _builtins.bool = ...,
+        mask: Global___TokenMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mask", b"mask", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_counts", b"answer_counts", "answer_ids", b"answer_ids", "options", b"options", "prompt_ids", b"prompt_ids", "return_logits", b"return_logits", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_counts", b"answer_counts", "answer_ids", b"answer_ids", "mask", b"mask", "options", b"options", "prompt_ids", b"prompt_ids", "return_logits", b"return_logits", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

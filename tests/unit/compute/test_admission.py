@@ -9,8 +9,10 @@ import pytest
 
 from layerline.errors import ProtocolError
 from layerline.frames import Frame, PageRun, Sampling, StateRun, TensorBytes
+from layerline.mask_forms import smallest_mask
 from layerline.models.recurrent import ShortConvSpec
 from layerline.plan import StageSpec
+from layerline.token_mask import TokenMask
 from node.step.admission import check_frame
 from tests.fakes.specs import decoder_spec, hybrid, windowed
 from tests.fakes.tiny_models import Rows, frame_of, pages_of
@@ -141,6 +143,19 @@ def test_ids_to_be_scored_are_checked_where_they_are_used() -> None:
     with pytest.raises(ProtocolError, match="scores token ids outside 0 to 99 for sequence 1"):
         check_frame(activations(frame), LAST, MODEL)
     check_frame(activations(frame_of(Rows(token_ids=[1, 2], pages=TWO_PAGES, next_ids=[2, 99]))), LAST, MODEL)
+
+
+def test_masked_ids_are_checked_where_they_are_used() -> None:
+    for good in (TokenMask.allowing([99]), smallest_mask(b"\xff" * 13, 100)):
+        check_frame(activations(masked_frame(good)), LAST, MODEL)
+    for bad in (TokenMask.forbidding([3, 100]), smallest_mask(b"\xff" * 13, 101)):
+        check_frame(masked_frame(bad), FIRST, MODEL)
+        with pytest.raises(ProtocolError, match="masks token ids outside 0 to 99 for sequence 1"):
+            check_frame(activations(masked_frame(bad)), LAST, MODEL)
+
+
+def masked_frame(mask: TokenMask) -> Frame:
+    return frame_of(Rows(token_ids=[1], pages=TWO_PAGES, sampling=Sampling(mask=mask)))
 
 
 @pytest.mark.parametrize("token_id", [-1, 100])

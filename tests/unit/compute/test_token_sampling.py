@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from layerline.frames import SampledToken, Sampling
+from layerline.token_mask import TokenMask
 from node.model.token_sampling import TokenSampling
 from node.ranks.group import Alone
 from node.step.sampled_token import WantedToken
@@ -23,6 +24,8 @@ WAYS = [
     Sampling(repetition_penalty=2.0),
     Sampling(presence_penalty=2.0, answer_ids=(5, 12), answer_counts=(1, 3)),
     Sampling(prompt_ids=(5, 12)),
+    Sampling(mask=TokenMask.allowing([5, 19])),
+    Sampling(temperature=5.0, mask=TokenMask.forbidding(range(18))),
 ]
 
 
@@ -50,6 +53,14 @@ def test_every_way_of_drawing_gives_what_the_whole_gives(seed: int, dtype: torch
     first, *others = drawn_in_parts(logits_NW, draws)
     assert first == TokenSampling(0, Alone()).after([(logits_NW, draws)])
     assert others == [[], []]
+
+
+def test_a_mask_holds_wherever_the_likeliest_tokens_lie() -> None:
+    logits_1W = torch.arange(CUTS[-1]).float()[None]
+    for allowed in ([0], [4, 5], [3, 12]):
+        draws = draws_of([Sampling(mask=TokenMask.allowing(allowed))])
+        (token,) = drawn_in_parts(logits_1W, draws)[0]
+        assert token.token_id == allowed[-1]
 
 
 def test_of_equal_tokens_the_first_is_drawn_wherever_it_lies() -> None:

@@ -36,6 +36,7 @@ from layerline.rpc.convert_frames import (
     result_to_message,
 )
 from layerline.rpc.v1 import common_pb2, ring_pb2
+from layerline.token_mask import TokenMask
 
 NUMBERS = st.integers(0, (1 << 64) - 1)
 SMALL = st.integers(0, (1 << 32) - 1)
@@ -57,6 +58,7 @@ SAMPLINGS = st.builds(
     answer_ids=st.just((5, 7)),
     answer_counts=st.tuples(st.integers(1, 1 << 24), st.just(1)),
     return_logits=st.booleans(),
+    mask=st.none() | st.builds(TokenMask.allowing, st.sets(st.integers(0, 1 << 18), min_size=1)),
 )
 
 
@@ -76,7 +78,7 @@ def drawing_span(
 ) -> Span:
     """A span that draws after some of its rows, or is scored there, or neither."""
     fields["states"] = state_runs(slots, fields["start"], count)
-    draws = min(draws, count, 1 if sampling.repeats or sampling.counts else count)
+    draws = min(draws, count, 1 if sampling.repeats or sampling.counts or sampling.mask else count)
     known = () if draws else next_ids[:count]
     return Span(count=count, draws=draws, sampling=sampling if draws else None, next_ids=known, **fields)
 
