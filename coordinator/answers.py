@@ -18,7 +18,7 @@ from coordinator.text.model_text import ModelText
 from coordinator.text.stop_strings import StopStrings
 from coordinator.text.token_text import TokenText
 from layerline.frames import Sampling
-from layerline.requests import Finished, GenerateRequest, Piece, StageSummary, Timings, Usage
+from layerline.requests import AnswerItem, Finished, GenerateRequest, Piece, StageSummary, Timings, Usage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,18 +41,22 @@ class Prompt:
         )
 
 
+async def prompt_ids(request: GenerateRequest, text: ModelText, *, context_tokens: int) -> tuple[int, ...]:
+    """The ids of a request's prompt; RequestError for what cannot be rendered or tokenised."""
+    if request.messages is not None:
+        return await text.chat_ids(request.messages, context_tokens=context_tokens)
+    if request.prompt is not None:
+        return await text.prompt_ids(request.prompt, context_tokens=context_tokens)
+    assert request.token_ids is not None
+    text.check_ids(request.token_ids, context_tokens=context_tokens)
+    return request.token_ids
+
+
 async def read_prompt(
     request: GenerateRequest, text: ModelText, *, context_tokens: int, stop_ids: frozenset[int]
 ) -> Prompt:
     """The prompt of a request; RequestError for what cannot be rendered, tokenised or drawn with."""
-    if request.messages is not None:
-        token_ids = await text.chat_ids(request.messages, context_tokens=context_tokens)
-    elif request.prompt is not None:
-        token_ids = await text.prompt_ids(request.prompt, context_tokens=context_tokens)
-    else:
-        assert request.token_ids is not None
-        token_ids = request.token_ids
-        text.check_ids(token_ids, context_tokens=context_tokens)
+    token_ids = await prompt_ids(request, text, context_tokens=context_tokens)
     seed = secrets.randbits(63) if request.seed is None else request.seed
     sampling = Sampling.of(request.sampling, seed=seed)
     return Prompt(request=request, token_ids=token_ids, sampling=sampling, stop_ids=stop_ids)
@@ -88,7 +92,7 @@ async def answer_pieces(
     tokens: TokenText,
     stopwatch: Stopwatch,
     stages: Callable[[], tuple[StageSummary, ...]],
-) -> AsyncGenerator[Piece | Finished, None]:
+) -> AsyncGenerator[AnswerItem, None]:
     """Pieces of text as they are certain and, for each answer to the prompt, how it ended.
 
     `stages` are those of the pipeline that there is when it ends.

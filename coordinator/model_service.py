@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from coordinator.answers import Stopwatch, answer_pieces, read_prompt
+from coordinator.answers import Stopwatch, answer_pieces, prompt_ids, read_prompt
 from coordinator.concurrency import ended
 from coordinator.engine import STEP_DEADLINE_S, Engine
 from coordinator.made_plan import MadePlan, Planner, Tell, untold
@@ -27,7 +27,7 @@ from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scoring import scored
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
-from coordinator.text.model_text import ModelText, model_text
+from coordinator.text.model_text import ModelText, begun_text
 from coordinator.verdict import Patience, Verdict
 from layerline.endings import NOT_FAILURES
 from layerline.errors import (
@@ -42,7 +42,7 @@ from layerline.models.card import ModelCard
 from layerline.plan import Plan
 from layerline.plan_request import PlanRequest
 from layerline.reports import NodeProgress, Planned, PlanReport
-from layerline.requests import Finished, GenerateRequest, Piece
+from layerline.requests import AnswerItem, GenerateRequest
 from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
 
@@ -76,6 +76,7 @@ class ModelService:
         hello: HoldHello,
         bounds: ServiceBounds,
         open_pipeline: OpenPipeline,
+        chat_template: str = "",
     ) -> None:
         self.wanted = wanted
         self.plan: Plan | None = None
@@ -84,6 +85,7 @@ class ModelService:
         self._hello = hello
         self._bounds = bounds
         self._open_pipeline = open_pipeline
+        self._chat_template = chat_template
         self._life = ModelLife(bounds.recovery, self._wake)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -138,7 +140,7 @@ class ModelService:
         cause = self._life.cause.message if self._life.cause else "Why is not known yet."
         return replace(report, diagnosis=(f"The pipeline is lost, and another one is being built. {cause}",))
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Piece | Finished, None]:
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[AnswerItem, None]:
         """The answers to a request, piece by piece; ending the iteration cancels them on every node."""
         engine, text, plan = self._parts
         stopwatch = Stopwatch()
@@ -150,6 +152,17 @@ class ModelService:
         ):
             async for piece in pieces:
                 yield piece
+
+    async def prompt_ids(self, request: GenerateRequest) -> tuple[int, ...]:
+        """The token ids of a request's prompt."""
+        _, text, plan = self._parts
+        return await prompt_ids(request, text, context_tokens=plan.context_tokens)
+
+    def text_of(self, request: GenerateRequest) -> str:
+        """The text of a request's token ids; RequestError for ids that the model does not have."""
+        _, text, plan = self._parts
+        text.check_ids(request.token_ids or (), context_tokens=plan.context_tokens)
+        return text.tokens.text_of(request.token_ids or ())
 
     def score(self, request: ScoreRequest) -> AsyncGenerator[WindowScores | ScoringFinished, None]:
         """The scores of a text, window by window; ending the iteration cancels what is under way on every node."""
@@ -169,7 +182,7 @@ class ModelService:
         try:
             self._life.plan()
             made = await self._maker.plan(self.wanted, tell)
-            async with _text_of(made.card) as (self._text, reading):
+            async with begun_text(made.card, self._chat_template) as (self._text, reading):
                 self._stop_ids = frozenset(made.card.tokenizer.eos_ids)
                 await self._serve(made, reading, tell)
         except NOT_FAILURES:
@@ -273,17 +286,6 @@ class ModelService:
         """Wakes who waits for a change of state."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-
-
-@asynccontextmanager
-async def _text_of(card: ModelCard) -> AsyncIterator[tuple[ModelText, asyncio.Task[None]]]:
-    """The text side of a model, and its reading of the tokenizer, which must have ended before anything else."""
-    async with model_text(card.tokenizer, vocabulary=card.spec.vocabulary) as text:
-        reading = asyncio.create_task(text.read())
-        try:
-            yield text, reading
-        finally:
-            await ended(reading)
 
 
 def _ending() -> LayerlineError:

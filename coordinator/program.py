@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 from coordinator.coordinator import Coordinator
+from coordinator.http.activity import Activity
+from coordinator.http.app import make_app
+from coordinator.http.server import http_served
 from coordinator.service import CoordinatorService
 from coordinator.settings import CoordinatorSettings
-from coordinator.stats.endpoint import metrics_endpoint
-from coordinator.stats.exposition import exposition
-from layerline.addresses import split_address
-from layerline.errors import LayerlineError
+from layerline.errors import LayerlineError, PortInUseError
 from layerline.hosting.adverts import advertise, look_interval, register_renamed, sockets_for
 from layerline.hosting.descriptors import raise_descriptor_limit
 from layerline.hosting.end_signals import LastResort, told_by_signals
@@ -59,23 +59,32 @@ async def _run(
         coordinator_pb2_grpc.add_CoordinatorServicer_to_server(CoordinatorService(coordinator), server)
         await server.start()
         log.info("Coordinator %s listens on %s.", settings.name, ", ".join(listening.addresses()))
+        activity = Activity()
+
+        async def drained() -> None:
+            await asyncio.gather(activity.drain(settings.drain_s), server.stop(settings.drain_s))
+
         try:
-            async with _metrics(settings, coordinator):
+            async with _http(settings, coordinator, activity):
                 with told_by_signals() as told:
-                    await _until_told(told, settings, coordinator, request, listening, last_resort)
+                    await _until_told(told, settings, coordinator, request, listening, drained, last_resort)
         finally:
             await server.stop(CALLS_DEADLINE_S)
 
 
 @asynccontextmanager
-async def _metrics(settings: CoordinatorSettings, coordinator: Coordinator) -> AsyncIterator[None]:
-    """Metrics are served for the time of the block, if they are wanted."""
-    if not settings.metrics:
-        yield
-        return
-    host, port = split_address(settings.metrics)
-    async with metrics_endpoint(host, port, lambda: exposition(coordinator.stats())) as address:
-        log.info("Metrics are at http://%s/metrics.", address)
+async def _http(settings: CoordinatorSettings, coordinator: Coordinator, activity: Activity) -> AsyncIterator[None]:
+    """HTTP is served for the time of the block, if it is wanted; at an address that nobody chose, if that is free."""
+    async with AsyncExitStack() as stack:
+        if settings.http is not None:
+            served = http_served(settings.http, make_app(coordinator, settings.http, activity))
+            try:
+                address = await stack.enter_async_context(served)
+                log.info("HTTP is at %s, the API of OpenAI at %s/v1.", address, address)
+            except PortInUseError as error:
+                if settings.http.chosen:
+                    raise
+                log.warning("%s", error)
         yield
 
 
@@ -85,9 +94,10 @@ async def _until_told(
     coordinator: Coordinator,
     request: PlanRequest,
     listening: Listening,
+    drained: Callable[[], Awaitable[None]],
     last_resort: LastResort,
 ) -> None:
-    """Keeps the model up and the advert true until told to end; raises what must end the program."""
+    """Keeps the model up and the advert true until told to end, and drained then; raises what must end the program."""
     parts = [_keep_up(coordinator, request)]
     if settings.mdns:
         parts.append(_advertise(settings, coordinator, listening))
@@ -95,6 +105,7 @@ async def _until_told(
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(part) for part in parts]
             await told.wait()
+            await drained()
             last_resort.begin()
             for task in tasks:
                 task.cancel()

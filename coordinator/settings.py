@@ -5,9 +5,12 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
+from coordinator.http_settings import HttpSettings
 from layerline.checks import require_name
 from layerline.errors import UsageError
 from layerline.host_name import host_name
+
+DEFAULT_DRAIN_S = 10.0
 
 
 def _own_name() -> str:
@@ -19,7 +22,8 @@ def _own_name() -> str:
 class CoordinatorSettings:
     """`nodes` are host:port of nodes to ask beside those found by mDNS; `mdns` False asks only those.
 
-    `metrics` is the host:port where Prometheus may ask, empty for nowhere.
+    `http` says where HTTP is served, None for nowhere; at the end what is being answered has `drain_s`. `chat_template`
+    stands in the place of the model's own, if it is not empty.
 
     UsageError for a name that cannot be told to others.
     """
@@ -27,7 +31,9 @@ class CoordinatorSettings:
     name: str = field(default_factory=_own_name)
     nodes: tuple[str, ...] = ()
     mdns: bool = True
-    metrics: str = ""
+    http: HttpSettings | None = None
+    drain_s: float = DEFAULT_DRAIN_S
+    chat_template: str = ""
 
     def __post_init__(self) -> None:
         try:

@@ -177,6 +177,10 @@ class PromptTooLongError(RequestError):
     """The prompt has more tokens than the context."""
 
 
+class OtherModelError(RequestError):
+    """A request for a model that is not the one in service."""
+
+
 class OverloadedError(LayerlineError):
     """A bounded queue is full; the same request may be taken after about `retry_after_s` seconds (0: not known)."""
 

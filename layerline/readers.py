@@ -11,7 +11,7 @@ from google.protobuf.message import Message as WireMessage
 
 from layerline.errors import ProtocolError
 from layerline.reports import PrepareEvent, Ready
-from layerline.requests import Finished, Piece
+from layerline.requests import AnswerItem, Finished, Piece, PromptLikelihoods
 from layerline.rpc.convert import from_union
 from layerline.scoring import ScoringFinished, WindowScores
 
@@ -35,6 +35,7 @@ class AnswerReader:
     def __init__(self, answers: int) -> None:
         self._answers = answers
         self._finished: dict[int, Finished] = {}
+        self.of_prompt: tuple[PromptLikelihoods, ...] = ()
 
     @property
     def all_finished(self) -> tuple[Finished, ...]:
@@ -44,8 +45,11 @@ class AnswerReader:
         return tuple(self._finished[index] for index in range(self._answers))
 
     def read(self, message: WireMessage) -> Piece | None:
-        """The piece in `message`, None if it says how an answer finished; ProtocolError for an answer not asked for."""
-        event: Piece | Finished = from_union(Piece | Finished, message)
+        """The piece in `message`, None if it is none; ProtocolError for one of an answer not asked for."""
+        event: AnswerItem = from_union(AnswerItem, message)
+        if isinstance(event, PromptLikelihoods):
+            self.of_prompt += (event,)
+            return None
         if event.index >= self._answers:
             raise ProtocolError(f"The coordinator sent answer {event.index} of {self._answers}, numbered from 0.")
         if isinstance(event, Piece):

@@ -168,6 +168,17 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PromptLikelihoods:
+    """How likely some neighbouring tokens of the prompt were; of the first, which nothing comes before, only its text.
+
+    They come before the first piece of an answer, if they were asked for, in the order of the prompt.
+    """
+
+    first: bytes
+    likelihoods: tuple[TokenLikelihood, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
     """Tokens of the prompt and of the answer (its end-of-sequence token counts).
 
@@ -214,6 +225,10 @@ class Finished:
     seed: int
     index: int = 0
     losses: int = 0
+
+
+AnswerItem = PromptLikelihoods | Piece | Finished
+"""What an answer consists of, in the order in which it comes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

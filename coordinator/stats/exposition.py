@@ -1,4 +1,4 @@
-"""Makes the metrics for Prometheus of the numbers of a report. Their names stay, as dashboards rely on them. Pure.
+"""Makes the metrics for Prometheus of the numbers of a report. Their names stay, as dashboards rely on them.
 
 Counters count since the model was brought up, and begin again with the next one, as Prometheus expects. Ratios,
 quantiles and estimates are of the last minute.
@@ -10,17 +10,34 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Literal, TypeVar
 
-from coordinator.stats.metric import Metric, Sample, metrics_text
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
 from layerline.stats_report import DurationStats, LinkStats, PageStats, PeriodStats, SlotStats, StageStats, StatsReport
 
 Told = TypeVar("Told")
 Labels = dict[str, str]
 
 
-def exposition(report: StatsReport | None) -> str:
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class _Collected(Collector):
+    """The metrics of one moment, as the library asks for them."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """They."""
+        return self._metrics
+
+
+def exposition(report: StatsReport | None) -> bytes:
     """The text for a report; without a report it says that no model is in service."""
     loaded = _gauge("model_loaded", "Whether a model is in service.", int(report is not None))
-    return metrics_text([loaded] if report is None else [loaded, *_metrics(report)])
+    return generate_latest(_Collected([loaded] if report is None else [loaded, *_metrics(report)]))
 
 
 def _metrics(report: StatsReport) -> Iterator[Metric]:
@@ -124,17 +141,20 @@ def _each(
 
 
 def _metric(name: str, kind: Literal["counter", "gauge"], text: str, values: Iterable[tuple[Labels, float]]) -> Metric:
-    samples = tuple(Sample(labels=labels, value=value) for labels, value in values)
-    return Metric(name=f"layerline_{name}", kind=kind, help=text, samples=samples)
+    family = Metric(f"layerline_{name.removesuffix('_total')}", text, kind)
+    for labels, value in values:
+        family.add_sample(f"layerline_{name}", labels, value)
+    return family
 
 
 def _summary(name: str, text: str, told: Iterable[tuple[Labels, DurationStats, DurationStats]]) -> Metric:
     """A summary with the quantiles of the latest durations, and the sum and count of all."""
-    samples: list[Sample] = []
+    full_name = f"layerline_{name}"
+    family = Metric(full_name, text, "summary")
     for labels, latest, ever in told:
         for quantile, value in (("0.5", latest.p50_s), ("0.99", latest.p99_s)):
             known = value if latest.count else float("nan")
-            samples.append(Sample(labels={**labels, "quantile": quantile}, value=known))
-        samples.append(Sample(labels=labels, value=ever.total_s, suffix="_sum"))
-        samples.append(Sample(labels=labels, value=ever.count, suffix="_count"))
-    return Metric(name=f"layerline_{name}", kind="summary", help=text, samples=tuple(samples))
+            family.add_sample(full_name, {**labels, "quantile": quantile}, known)
+        family.add_sample(f"{full_name}_sum", labels, ever.total_s)
+        family.add_sample(f"{full_name}_count", labels, ever.count)
+    return family

@@ -6,16 +6,19 @@ after it: those take memory that is not given back, and nobody else should wait 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
+from coordinator.concurrency import ended
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.frames import Message as Setup
 from coordinator.text.process import TextProcess
 from coordinator.text.token_text import TokenText
 from coordinator.text.tokenizer import TextTokenizer, too_many_tokens
 from layerline.chat import Message
-from layerline.models.card import TokenizerCard
+from layerline.models.card import ModelCard, TokenizerCard
 
 
 class ModelText:
@@ -63,3 +66,18 @@ async def model_text(card: TokenizerCard, *, vocabulary: int) -> AsyncIterator[M
     async with TextProcess(setup) as process, TextProcess(setup, keep=False) as long_process:
         tokenizer = TextTokenizer(card, vocabulary=vocabulary, process=process, long_process=long_process)
         yield ModelText(tokenizer, ChatTemplate(card, process))
+
+
+@asynccontextmanager
+async def begun_text(card: ModelCard, chat_template: str) -> AsyncIterator[tuple[ModelText, asyncio.Task[None]]]:
+    """The text side of a model, and its reading of the tokenizer, which must have ended before anything else.
+
+    A `chat_template` that is not empty stands in the place of the model's own.
+    """
+    tokenizer = replace(card.tokenizer, chat_template=chat_template) if chat_template else card.tokenizer
+    async with model_text(tokenizer, vocabulary=card.spec.vocabulary) as text:
+        reading = asyncio.create_task(text.read())
+        try:
+            yield text, reading
+        finally:
+            await ended(reading)

@@ -59,6 +59,10 @@ class TokenText:
             return b""
         return self.joined[self.ends[token_id - 1] if token_id else 0 : self.ends[token_id]]
 
+    def text_of(self, ids: Iterable[int]) -> str:
+        """The text of tokens in a row; bytes that are no character become U+FFFD."""
+        return b"".join(map(self.of, ids)).decode(errors="replace")
+
     @classmethod
     def of_tokenizer(cls, tokenizer: Tokenizer, vocabulary: int) -> TokenText:
         """The texts of the ids below `vocabulary`; UnknownDecoderError or OversizeTokenError if there is no table."""

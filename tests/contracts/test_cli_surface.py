@@ -18,6 +18,7 @@ SAMPLING = (
     "--max-tokens --temperature --top-p --top-k --min-p --repetition-penalty --presence-penalty --frequency-penalty"
     " --seed --stop --system"
 )
+HTTP = "--http --api-key-file --http-open --http-name --cors --http-cert --http-key --drain --chat-template"
 PLACEMENT = "--layers --tensor-parallel --dtype --weights --precision --kv-dtype --context"
 FINDING = "--coordinator --node --no-mdns"
 NODE = "--name --host --port --device --memory --threads --models --no-mdns --keep-alive --config"
@@ -30,7 +31,7 @@ SURFACE = {
     "plan": f"ref --json {PLACEMENT} {FINDING}",
     "perplexity": f"ref --text --json {PLACEMENT} {FINDING}",
     "stats": "--json --since-start --coordinator",
-    "coordinator": f"--model --name --host --port --metrics {PLACEMENT} --node --no-mdns",
+    "coordinator": f"--model --name --host --port {HTTP} {PLACEMENT} --node --no-mdns",
 }
 
 

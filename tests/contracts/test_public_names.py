@@ -23,7 +23,7 @@ LayerlineError InternalError UsageError NoNodesError NoCoordinatorError Deadline
 ModelError ModelNotFoundError ModelUnreadableError ModelCorruptError ModelMismatchError ModelUnsupportedError
 PlanError PlanDoesNotFitError PlanInvalidError
 NodeError NodeUnreachableError NodeLostError NodeHeldError NodeDrainingError NodeDuplicateError StageFailedError
-PortInUseError RequestError PromptTooLongError WireError WireVersionError ProtocolError
+PortInUseError RequestError PromptTooLongError OtherModelError WireError WireVersionError ProtocolError
 __version__
 """
 NAMES = PUBLIC.split()

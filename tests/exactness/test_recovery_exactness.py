@@ -89,7 +89,7 @@ async def ask(service: ModelService, prompt: Sequence[int], **options: Any) -> C
         async for item in items:
             if isinstance(item, Piece):
                 pieces.append(item)
-            else:
+            elif isinstance(item, Finished):
                 finished.append(item)
     return Completion.joined(pieces, *sorted(finished, key=lambda one: one.index))
 

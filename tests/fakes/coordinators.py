@@ -15,7 +15,7 @@ from layerline.models.card import ModelCard
 from layerline.option import options_of
 from layerline.plan_request import ManualStage, PlanRequest
 from layerline.reports import PlanReport, PrepareEvent, Ready
-from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.requests import AnswerItem, Completion, Finished, GenerateRequest, Piece
 from layerline.rpc.transport import Transport
 from layerline.sampling import SamplingOptions
 from tests.fakes.node_service import FakeNode, nodes_of
@@ -83,7 +83,7 @@ def request_of(prompt: str, **options: Any) -> GenerateRequest:
     return GenerateRequest(prompt=prompt, sampling=SamplingOptions(**drawn), **options)
 
 
-def joined(items: Sequence[Piece | Finished]) -> Completion:
+def joined(items: Sequence[AnswerItem]) -> Completion:
     """The completion that a stream's items make up."""
     assert isinstance(items[-1], Finished)
     finished = sorted((item for item in items if isinstance(item, Finished)), key=lambda item: item.index)

@@ -15,7 +15,7 @@ from coordinator.coordinator import Coordinator
 from coordinator.node_client import NodeClient
 from coordinator.settings import CoordinatorSettings
 from layerline.plan_request import ManualStage, PlanRequest
-from layerline.requests import Finished, GenerateRequest, Piece
+from layerline.requests import AnswerItem, GenerateRequest
 from layerline.rpc.transport import Transport
 from tests.fakes.coordinators import answer, joined, prepared
 from tests.fakes.model_files import TinyModel, write_gguf
@@ -107,7 +107,7 @@ async def test_an_answer_goes_on_when_a_rank_is_killed_under_it(
     async with cluster.coordinator() as coordinator:
         await prepared(coordinator, SPLIT)
         undisturbed = await answer(coordinator, PROMPTS[0], max_tokens=200)
-        items: list[Piece | Finished] = []
+        items: list[AnswerItem] = []
         request = GenerateRequest(prompt=PROMPTS[0], max_tokens=200)
         async with aclosing(coordinator.generate(request)) as coming:
             async for item in coming:

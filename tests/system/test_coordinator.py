@@ -35,7 +35,7 @@ with Client() as client:
     sys.stdin.read()
     time.sleep(60)
 """
-METRICS = "127.0.0.1:9464"
+METRICS = "127.0.0.1:7380"
 SCRAPE = f"""
 from urllib.request import urlopen
 print(urlopen("http://{METRICS}/metrics", timeout=5).read().decode())
@@ -45,7 +45,7 @@ CHAT = f'printf "%s\\n" "{QUESTION}" "And of Italy?" | layerline chat --max-toke
 
 @pytest.fixture(scope="module")
 def coordinator(cluster: TwoNodes) -> Iterator[Process]:
-    process = cluster.desk.start(["layerline", "coordinator", "--model", MODEL, "--metrics", METRICS])
+    process = cluster.desk.start(["layerline", "coordinator", "--model", MODEL])
     process.wait_for("Ready:", deadline_s=READY_DEADLINE_S)
     yield process
     process.terminate()

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from layerline.cli.command import Command
+from layerline.cli.http_options import chat_template_of, http_options, http_settings_of
 from layerline.cli.options import (
-    AddressType,
     model_option,
     node_finding_options,
     placement_options,
@@ -21,7 +21,10 @@ HELP = """Keep a model loaded on the nodes, and serve it to programs and to the 
 
 It advertises itself by mDNS, so that `layerline prompt`, `chat`, `nodes`, `plan` and `stats` and the Python client
 find it without an address. A node obeys one coordinator at a time. Ctrl-C or SIGTERM ends it; the nodes keep the
-model for their --keep-alive."""
+model for their --keep-alive.
+
+Programs that know OpenAI's API, or Anthropic's, ask it at http://127.0.0.1:7380 (--http): that address with /v1 is
+the base URL that they want."""
 
 EPILOG = """
 Examples:
@@ -30,12 +33,18 @@ Examples:
 """
 
 
-def _run(model: str, name: str | None, host: str, port: int, metrics: str | None, **given: Any) -> None:
+def _run(model: str, name: str | None, host: str, port: int, **given: Any) -> None:
     from coordinator.program import run_coordinator  # noqa: PLC0415 - help must not load it
     from coordinator.settings import CoordinatorSettings  # noqa: PLC0415
 
-    named = {} if name is None else {"name": name}
-    settings = CoordinatorSettings(nodes=given["nodes"], mdns=given["mdns"], metrics=metrics or "", **named)
+    settings = CoordinatorSettings(
+        nodes=given["nodes"],
+        mdns=given["mdns"],
+        http=http_settings_of(given),
+        drain_s=given["drain"],
+        chat_template=chat_template_of(given["chat_template"]),
+        **({} if name is None else {"name": name}),
+    )
     click.get_current_context().exit(run_coordinator(settings, plan_request_of(model, given), host, port))
 
 
@@ -59,11 +68,7 @@ coordinator = Command(
             metavar="PORT",
             help="The TCP port to listen on; 0 for any that is free.",
         ),
-        click.Option(
-            ["--metrics"],
-            type=AddressType(),
-            help="Serve metrics to Prometheus at http://HOST:PORT/metrics. [default: nowhere]",
-        ),
+        *http_options(),
         *placement_options(),
         *node_finding_options(),
     ],

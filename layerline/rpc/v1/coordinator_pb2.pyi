@@ -829,6 +829,31 @@ class TokenLikelihood(_message.Message):
 Global___TokenLikelihood: _TypeAlias = TokenLikelihood  # noqa: Y015
 
 @_typing.final
+class PromptLikelihoods(_message.Message):
+    """Of neighbouring tokens of a prompt; of its very first, which nothing comes before, only the text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    LIKELIHOODS_FIELD_NUMBER: _builtins.int
+    first: _builtins.bytes
+    @_builtins.property
+    def likelihoods(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLikelihood]: ...
+    def __init__(
+        self,
+        *,
+        first: _builtins.bytes = ...,
+        likelihoods: _abc.Iterable[Global___TokenLikelihood] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "likelihoods", b"likelihoods"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptLikelihoods: _TypeAlias = PromptLikelihoods  # noqa: Y015
+
+@_typing.final
 class ToolCallPiece(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1009,21 +1034,27 @@ class GenerateEvent(_message.Message):
 
     PIECE_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    PROMPT_LIKELIHOODS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def piece(self) -> Global___Piece: ...
     @_builtins.property
     def finished(self) -> Global___Finished: ...
+    @_builtins.property
+    def prompt_likelihoods(self) -> Global___PromptLikelihoods:
+        """before the first piece, if they were asked for"""
+
     def __init__(
         self,
         *,
         piece: Global___Piece | None = ...,
         finished: Global___Finished | None = ...,
+        prompt_likelihoods: Global___PromptLikelihoods | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "piece", b"piece"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "piece", b"piece", "prompt_likelihoods", b"prompt_likelihoods"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "piece", b"piece"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "finished", b"finished", "piece", b"piece", "prompt_likelihoods", b"prompt_likelihoods"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["piece", "finished"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["piece", "finished", "prompt_likelihoods"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

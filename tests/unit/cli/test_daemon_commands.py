@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from coordinator.http_settings import HttpSettings
 from coordinator.settings import CoordinatorSettings
 from layerline.cli.main import program
 from layerline.errors import PortInUseError
@@ -97,9 +98,11 @@ def test_a_coordinator_gets_what_it_is_told(coordinator_program: StandInProgram)
     placing = ["--model", "tiny", "--layers", "a=0-1", "--dtype", "float32", "--kv-dtype", "int8"]
     placing += ["--tensor-parallel", "4"]
     finding = ["--name", "desk", "--host", "127.0.0.1", "--port", "7000", "--no-mdns", "--node", "h:1", "--node", "h:2"]
-    assert run("coordinator", *placing, *finding, "--metrics", "localhost:9100").exit_code == 0
+    assert run("coordinator", *placing, *finding, "--http", "localhost:9100").exit_code == 0
     ((settings, request, host, port),) = coordinator_program.started
-    assert settings == CoordinatorSettings(name="desk", nodes=("h:1", "h:2"), mdns=False, metrics="localhost:9100")
+    assert settings == CoordinatorSettings(
+        name="desk", nodes=("h:1", "h:2"), mdns=False, http=HttpSettings(host="localhost", port=9100)
+    )
     stages = (ManualStage(node="a", first_layer=0, last_layer=1),)
     assert request == PlanRequest(model="tiny", dtype="float32", kv_dtype="int8", layers=stages, tensor_parallel=4)
     assert (host, port) == ("127.0.0.1", 7000)
@@ -109,7 +112,7 @@ def test_a_coordinator_names_itself_and_listens_everywhere_unless_told(coordinat
     assert run("coordinator", "--model", "tiny").exit_code == 0
     ((settings, _, host, port),) = coordinator_program.started
     assert settings.name
-    assert (settings.mdns, settings.metrics, host, port) == (True, "", "", 7354)
+    assert (settings.mdns, settings.http, host, port) == (True, HttpSettings(chosen=False), "", 7354)
 
 
 def test_a_port_in_use_is_exit_code_6(coordinator_program: StandInProgram) -> None:

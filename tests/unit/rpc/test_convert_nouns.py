@@ -19,7 +19,7 @@ from layerline.hold import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, Hold
 from layerline.peer import Peer
 from layerline.plan import DTYPES, KV_DTYPES, MAX_PROPORTION, StageSpec
 from layerline.reports import PrepareEvent
-from layerline.requests import PIECE_KINDS, Finished, Piece
+from layerline.requests import PIECE_KINDS, AnswerItem, Piece
 from layerline.rpc.convert import from_message, from_union, to_message, to_union
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
 from tests.fakes.daemon_parts import place_of
@@ -81,7 +81,7 @@ UNIONS: list[tuple[Any, type[Message]]] = [
     (HoldCommand, node_pb2.HoldCommand),
     (HoldEvent, node_pb2.HoldEvent),
     (PrepareEvent, coordinator_pb2.PrepareEvent),
-    (Piece | Finished, coordinator_pb2.GenerateEvent),
+    (AnswerItem, coordinator_pb2.GenerateEvent),
     (scoring.WindowScores | scoring.ScoringFinished, coordinator_pb2.ScoreEvent),
 ]
 SPECIAL = {

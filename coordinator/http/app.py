@@ -1,0 +1,53 @@
+"""All routes, behind the guard."""
+
+from __future__ import annotations
+
+import socket
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+from coordinator.coordinator import Coordinator
+from coordinator.http.activity import Activity
+from coordinator.http.chat import chat_routes
+from coordinator.http.completions import completion_routes
+from coordinator.http.failures import HttpError, tell_failure
+from coordinator.http.guard import Guard
+from coordinator.http.server_facts import server_routes
+from coordinator.http.tokens import token_routes
+from coordinator.http_settings import HttpSettings
+from layerline.errors import LayerlineError
+
+
+def routes_of(coordinator: Coordinator, activity: Activity) -> list[BaseRoute]:
+    """Every route that there is."""
+    return [
+        *server_routes(coordinator, activity),
+        *chat_routes(coordinator),
+        *completion_routes(coordinator),
+        *token_routes(coordinator),
+    ]
+
+
+def make_app(coordinator: Coordinator, settings: HttpSettings, activity: Activity) -> ASGIApp:
+    """The application for `coordinator`; `activity` counts what is under way."""
+    app = Starlette(
+        routes=routes_of(coordinator, activity),
+        middleware=[
+            Middleware(CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"])
+        ]
+        if settings.origins
+        else [],
+        exception_handlers={
+            HttpError: tell_failure,
+            HTTPException: tell_failure,
+            LayerlineError: tell_failure,
+            Exception: tell_failure,
+        },
+    )
+    host = socket.gethostname()
+    return Guard(app, settings, activity, (host, f"{host}.local", socket.getfqdn()))

@@ -1,0 +1,140 @@
+"""Who may ask over HTTP, and how much: hosts, origins, keys, and bodies that are too large or end early."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from pathlib import Path
+
+import pytest
+from starlette.routing import Route
+
+from coordinator.coordinator import Coordinator
+from coordinator.http.activity import Activity
+from coordinator.http.app import routes_of
+from coordinator.http.bodies import MAX_BODY_BYTES
+from coordinator.http.server import http_served
+from coordinator.http_settings import HttpSettings, read_keys
+from coordinator.settings import CoordinatorSettings
+from layerline.errors import PortInUseError, UsageError
+from layerline.rpc.transport import Transport
+from tests.fakes.http import http_of
+
+KEY = "a-key-of-the-house"
+CHATS = "/v1/chat/completions"
+
+pytestmark = pytest.mark.usefixtures("nothing_left_over")
+
+
+def coordinator() -> Coordinator:
+    """One that has no nodes."""
+    return Coordinator(CoordinatorSettings(name="test", mdns=False), Transport(), address="here:1")
+
+
+async def test_every_route_but_health_wants_the_key() -> None:
+    routes = [route for route in routes_of(coordinator(), Activity()) if isinstance(route, Route)]
+    assert len(routes) >= 9
+    async with coordinator() as serving, http_of(serving, keys=(KEY, "another-key")) as program:
+        for route in routes:
+            path = route.path.replace("{model:path}", "m").replace("{id}", "i")
+            for method in (route.methods or set()) - {"HEAD"}:
+                without = await program.send(method, path, b"{}", {})
+                wrong = await program.send(method, path, b"{}", {"authorization": f"Bearer {KEY}x"})
+                if path == "/health":
+                    assert without.status == 503
+                    continue
+                assert (without.status, wrong.status) == (401, 401), path
+                basic = base64.b64encode(f"me:{KEY}".encode()).decode()
+                for right in (
+                    {"authorization": f"Bearer {KEY}"},
+                    {"x-api-key": KEY},
+                    {"authorization": f"Basic {basic}"},
+                ):
+                    assert (await program.send(method, path, b"{}", right)).status not in (401, 403), path
+
+
+async def test_nobody_is_reached_under_a_strange_name() -> None:
+    async with coordinator() as serving, http_of(serving, names=("llm.example",)) as program:
+        for host in ("evil.example", "evil.example:7380", "127.0.0.1.evil.example", "localhost.evil", "\u00e9"):
+            assert (await program.send("GET", "/version", b"", {"host": host})).status == 421, host
+        for host in (
+            "localhost",
+            "LOCALHOST:7380",
+            "127.0.0.1",
+            "[::1]:80",
+            "10.1.2.3:1",
+            "llm.example",
+            "a.localhost",
+        ):
+            assert (await program.send("GET", "/version", b"", {"host": host})).status == 200, host
+
+
+async def test_pages_of_elsewhere_may_not_ask_unless_they_are_named() -> None:
+    ours = "https://ours.example"
+    async with coordinator() as serving, http_of(serving, origins=(ours,)) as program:
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+            assert (await program.get("/version", origin=origin)).status == 403
+        assert (await program.get("/version", origin=program.url)).status == 200
+        allowed = await program.get("/version", origin=ours)
+        assert allowed.headers["access-control-allow-origin"] == ours
+        preflight = {"origin": ours, "access-control-request-method": "POST"}
+        assert (await program.send("OPTIONS", CHATS, b"", preflight)).status == 200
+    async with coordinator() as serving, http_of(serving) as program:
+        assert "access-control-allow-origin" not in (await program.get("/version", origin=program.url)).headers
+
+
+async def test_bodies_have_bounds() -> None:
+    async with coordinator() as serving, http_of(serving) as program:
+        told = await program.begin("POST", CHATS, b"{}", {}, length=MAX_BODY_BYTES + 1)
+        assert b" 413 " in await told[0].readline()
+        told[1].close()
+        reader, writer = await program.begin("POST", CHATS, b"", {"transfer-encoding": "chunked", "content-length": ""})
+        piece = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+        with contextlib.suppress(ConnectionError):  # it need not read what it refuses
+            for _ in range(20):
+                writer.write(piece)
+                await writer.drain()
+            assert b" 413 " in await reader.readline()
+        writer.close()
+        reader, writer = await program.begin("POST", CHATS, b'{"messages"', {}, length=100)
+        writer.write_eof()
+        await reader.read()
+        writer.close()
+        assert (await program.get("/version")).status == 200
+
+
+async def test_a_port_that_is_taken() -> None:
+    async with coordinator() as serving, http_of(serving) as program:
+        port = int(program.address.rpartition(":")[2])
+        with pytest.raises(PortInUseError, match="--http"):
+            async with http_served(HttpSettings(port=port), lambda *_: None):  # type: ignore[arg-type]
+                pass
+
+
+def test_beyond_this_machine_there_is_a_key_or_a_word_for_it() -> None:
+    for host in ("0.0.0.0", "::", "192.168.1.5", "box.lan"):
+        with pytest.raises(UsageError, match="everybody on the network"):
+            HttpSettings(host=host)
+        HttpSettings(host=host, keys=(KEY,))
+        HttpSettings(host=host, open=True)
+    for host in ("127.0.0.1", "::1", "localhost", "127.1.2.3"):
+        HttpSettings(host=host)
+    with pytest.raises(UsageError, match="go together"):
+        HttpSettings(cert="x")
+    with pytest.raises(UsageError, match="cannot be used"):
+        HttpSettings(cert="/nowhere.pem", cert_key="/nowhere.pem")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("", "no key"), ("# only words\n\n", "no key"), ("short\n", "too short"), ("schlüssel-123\n", "letters")],
+)
+def test_a_key_file_without_keys(tmp_path: Path, text: str, word: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=word):
+        read_keys(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_keys(tmp_path / "none")
+    path.write_text(f"# ours\n{KEY}\n\n another-key \n")
+    assert read_keys(path) == (KEY, "another-key")
