@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from coordinator.answers import Stopwatch, answer_pieces, prompt_ids, read_prompt
+from coordinator.answers import answer_pieces
 from coordinator.concurrency import ended
 from coordinator.engine import STEP_DEADLINE_S, Engine
 from coordinator.made_plan import MadePlan, Planner, Tell, untold
@@ -21,12 +21,14 @@ from coordinator.model_life import GiveUp, ModelLife, ModelState, Recovery
 from coordinator.node_client import NO_GROWTH_DEADLINE_S
 from coordinator.node_hold import HOLD_DEADLINES, HoldDeadlines
 from coordinator.pipeline import OpenPipeline
+from coordinator.prompt import prompt_ids, read_prompt
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scoring import scored
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
+from coordinator.stopwatch import Stopwatch
 from coordinator.text.model_text import ModelText, begun_text
 from coordinator.verdict import Patience, Verdict
 from layerline.endings import NOT_FAILURES

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
-from layerline.chat import Message
+from layerline.chat import Message, ToolRules
 from layerline.checks import shown
 from layerline.errors import UsageError
 from layerline.option import Text, options_of
@@ -19,8 +19,10 @@ from layerline.plan_request import PlanOptions, PlanRequest
 from layerline.requests import GenerateOptions, GenerateRequest
 from layerline.sampling import SamplingOptions
 from layerline.scoring import ScoreOptions, ScoreRequest
+from layerline.tool_options import tool_call, tool_rules
 
-GivenMessage = Message | Mapping[str, str]
+GivenMessage = Message | Mapping[str, Any]
+MESSAGE_KEYS = ("role", "content", "thinking", "reasoning_content", "tool_calls", "tool_call_id", "name")
 
 
 def chat_request(messages: Iterable[GivenMessage], options: GenerateOptions) -> GenerateRequest:
@@ -30,6 +32,9 @@ def chat_request(messages: Iterable[GivenMessage], options: GenerateOptions) -> 
             f"messages must be a list of messages, not {shown(messages)}.",
             remedy='Like [{"role": "user", "content": "Hi"}].',
         )
+    given_tools = options.get("tools")
+    if given_tools is not None and not isinstance(given_tools, ToolRules):
+        options = cast("GenerateOptions", {**options, "tools": tool_rules(given_tools)})
     turns = tuple(_message(index, given) for index, given in enumerate(messages))
     if not turns:
         raise UsageError("messages is empty.", remedy="Give at least one message.")
@@ -76,18 +81,27 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UsageError:
 
 def _message(index: int, given: GivenMessage) -> Message:
     if isinstance(given, Message):
-        given = {"role": given.role, "content": given.content}
+        for key in ("role", "content", "thinking", "tool_call_id", "name"):
+            _text(getattr(given, key), f"messages[{index}][{key!r}]")
+        return given
     if not isinstance(given, Mapping):
         raise UsageError(f"messages[{index}] is {type(given).__name__}, not a dict with role and content.")
     for key in given:
-        if key not in ("role", "content"):
-            raise unknown_name(f"key in messages[{index}]", key, ("role", "content"))
+        if key not in MESSAGE_KEYS:
+            raise unknown_name(f"key in messages[{index}]", key, MESSAGE_KEYS)
     for key in ("role", "content"):
-        if key not in given:
+        if key not in given and not (key == "content" and given.get("tool_calls")):
             raise UsageError(f"messages[{index}] has no {key!r}.")
-        _text(given[key], f"messages[{index}][{key!r}]")
+    texts = {
+        key: _text(value, f"messages[{index}][{key!r}]")
+        for key, value in given.items()
+        if key != "tool_calls" and not (key == "content" and value is None and given.get("tool_calls"))
+    }
+    if "reasoning_content" in texts:
+        texts.setdefault("thinking", texts.pop("reasoning_content"))
+    calls = given.get("tool_calls") or ()
     try:
-        return Message(role=given["role"], content=given["content"])
+        return Message(**texts, tool_calls=tuple(tool_call(f"messages[{index}].tool_calls", call) for call in calls))
     except ValueError as error:
         raise UsageError(f"messages[{index}]: {error}.") from error
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from layerline.chat import Message, ToolRules
+from layerline.chat import Message, Tool, ToolCall, ToolRules
 from layerline.checks import require, require_one_of
 from layerline.option import Flag, Listed, Text, Texts, WholeNumber, option, read_options
 from layerline.sampling import SamplingKeywords, SamplingOptions
@@ -116,7 +117,7 @@ class GenerateOptions(SamplingKeywords, total=False):
     log_probabilities: int | None
     prompt_log_probabilities: int | None
     structure: Structure | None
-    tools: ToolRules | None
+    tools: ToolRules | Sequence[Tool | Mapping[str, Any]] | None
     template_variables: str
 
 
@@ -233,20 +234,38 @@ AnswerItem = PromptLikelihoods | Piece | Finished
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
-    """A whole answer; the first of several has the `others`, in order."""
+    """A whole answer; the first of several has the `others`, in order.
+
+    `text` is what was said; what was thought, and which tools were called, are apart.
+    """
 
     text: str
     token_ids: tuple[int, ...]
     finished: Finished
     others: tuple[Completion, ...] = ()
+    thinking: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    likelihoods: tuple[TokenLikelihood, ...] = ()
 
     @classmethod
     def joined(cls, pieces: Sequence[Piece], finished: Finished, *others: Finished) -> Completion:
         """The completion that the `pieces` of the answer `finished` make up, with those of the `others`."""
         own = [piece for piece in pieces if piece.index == finished.index]
         return cls(
-            text="".join(piece.text for piece in own),
+            text="".join(piece.text for piece in own if piece.kind == "text"),
             token_ids=tuple(token for piece in own for token in piece.token_ids),
             finished=finished,
             others=tuple(cls.joined(pieces, other) for other in others),
+            thinking="".join(piece.text for piece in own if piece.kind == "thinking"),
+            tool_calls=joined_calls(own),
+            likelihoods=tuple(likelihood for piece in own for likelihood in piece.likelihoods),
         )
+
+
+def joined_calls(pieces: Sequence[Piece]) -> tuple[ToolCall, ...]:
+    """The calls that pieces of one answer make up, in order."""
+    calls: dict[int, ToolCall] = {}
+    for part in (piece.tool_call for piece in pieces if piece.tool_call is not None):
+        known = calls.setdefault(part.call, ToolCall(id=part.id, name=part.name, arguments=""))
+        calls[part.call] = replace(known, arguments=known.arguments + part.arguments)
+    return tuple(calls.values())

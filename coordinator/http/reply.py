@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from layerline.chat import ToolCall
-from layerline.requests import AnswerItem, Finished, Piece, PromptLikelihoods, TokenLikelihood
+from layerline.requests import AnswerItem, Finished, Piece, PromptLikelihoods, TokenLikelihood, joined_calls
 
 
 @dataclass(kw_only=True, slots=True)
@@ -18,7 +18,7 @@ class Reply:
     index: int
     text: str = ""
     thinking: str = ""
-    calls: list[ToolCall] = field(default_factory=list)
+    calls: tuple[ToolCall, ...] = ()
     likelihoods: list[TokenLikelihood] = field(default_factory=list)
     of_prompt: list[TokenLikelihood | str] = field(default_factory=list)
     finish_reason: str = ""
@@ -31,7 +31,7 @@ class Reply:
         reply.text = "".join(piece.text for piece in own if piece.kind == "text")
         reply.thinking = "".join(piece.text for piece in own if piece.kind == "thinking")
         reply.likelihoods = [likelihood for piece in own for likelihood in piece.likelihoods]
-        reply.calls = calls_of(own)
+        reply.calls = joined_calls(own)
         for item in items:
             if isinstance(item, PromptLikelihoods):
                 reply.of_prompt += [*([item.first.decode(errors="replace")] if item.first else []), *item.likelihoods]
@@ -58,19 +58,6 @@ class Replies:
                     pieces.append(item)
         finished.sort(key=lambda each: each.index)
         return cls(replies=tuple(Reply.of(pieces, each) for each in finished), finished=tuple(finished))
-
-
-def calls_of(pieces: Sequence[Piece]) -> list[ToolCall]:
-    """The calls that pieces of one answer make up."""
-    parts = [piece.tool_call for piece in pieces if piece.tool_call is not None]
-    return [
-        ToolCall(
-            id=next(part.id for part in parts if part.call == call),
-            name=next(part.name for part in parts if part.call == call),
-            arguments="".join(part.arguments for part in parts if part.call == call),
-        )
-        for call in dict.fromkeys(part.call for part in parts)
-    ]
 
 
 def usage_of(finished: Sequence[Finished]) -> dict[str, Any]:

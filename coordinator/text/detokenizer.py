@@ -7,7 +7,7 @@ known beforehand (`coordinator.text.token_text`), so that a token costs the same
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from coordinator.text.token_text import TokenText
 
@@ -22,15 +22,20 @@ class Detokenizer:
     that are no character become U+FFFD; those of a character that is never finished are not shown.
     """
 
-    def __init__(self, tokens: TokenText, *, begun: bytes, drops_spaces: int) -> None:
+    def __init__(
+        self, tokens: TokenText, *, begun: bytes, drops_spaces: int, markers: Mapping[int, bytes] | None = None
+    ) -> None:
         self._tokens = tokens
+        self._markers = markers or {}
         self._drops_spaces = drops_spaces
         self._characters = codecs.getincrementaldecoder("utf-8")("replace")
         self._characters.decode(begun)
 
     @classmethod
-    def after(cls, tokens: TokenText, prompt_ids: Sequence[int]) -> Detokenizer:
-        """The detokenizer of an answer to `prompt_ids`.
+    def after(
+        cls, tokens: TokenText, prompt_ids: Sequence[int], markers: Mapping[int, bytes] | None = None
+    ) -> Detokenizer:
+        """The detokenizer of an answer to `prompt_ids`; `markers` are control tokens that are to be seen.
 
         The answer goes on where the prompt ended, in mid-word or mid-character; such a character is shown whole.
         """
@@ -42,11 +47,11 @@ class Detokenizer:
         characters = codecs.getincrementaldecoder("utf-8")("replace")
         characters.decode(end)
         begun, _ = characters.getstate()
-        return cls(tokens, begun=begun, drops_spaces=0 if end else tokens.drops_spaces)
+        return cls(tokens, begun=begun, drops_spaces=0 if end else tokens.drops_spaces, markers=markers)
 
     def push(self, token_id: int) -> str:
         """The text that is certain now that `token_id` has come; often "" or several characters."""
-        data = self._tokens.of(token_id)
+        data = self._markers.get(token_id) or self._tokens.of(token_id)
         while self._drops_spaces and data:
             if data[:1] != b" ":
                 self._drops_spaces = 0

@@ -7,17 +7,19 @@ after it: those take memory that is not given back, and nobody else should wait 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from coordinator.concurrency import ended
+from coordinator.text.answer_forms.form import AnswerForm
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.frames import Message as Setup
 from coordinator.text.process import TextProcess
 from coordinator.text.token_text import TokenText
 from coordinator.text.tokenizer import TextTokenizer, too_many_tokens
-from layerline.chat import Message
+from layerline.chat import Message, Tool, ToolRules
 from layerline.models.card import ModelCard, TokenizerCard
 
 
@@ -41,13 +43,24 @@ class ModelText:
         """The ids of a prompt, with a BOS if the model wants one; RequestError for what cannot be."""
         return await self._tokenizer.encode(prompt, add_bos=True, most_tokens=context_tokens)
 
-    async def chat_ids(self, messages: Sequence[Message], *, context_tokens: int) -> tuple[int, ...]:
+    async def chat_ids(
+        self,
+        messages: Sequence[Message],
+        *,
+        context_tokens: int,
+        tools: Sequence[Tool] = (),
+        variables: Mapping[str, Any] | None = None,
+    ) -> tuple[int, ...]:
         """The ids of a chat: those of what the template renders and nothing more, as `apply_chat_template` gives them.
 
         Errors as those of `prompt_ids`, and a ModelError for the template's own.
         """
-        text = await self._template.render(messages)
+        text = await self._template.render(messages, tools=tools, variables=variables)
         return await self._tokenizer.encode(text, add_bos=False, most_tokens=context_tokens)
+
+    def answer_form(self, rules: ToolRules | None) -> AnswerForm:
+        """The form of answers to a chat with these tools; RequestError for tools that the model was not taught."""
+        return AnswerForm.of(self._template.text, rules)
 
     def check_ids(self, ids: Sequence[int], *, context_tokens: int) -> None:
         """RequestError for ids that a client has made itself and that the model does not have or cannot hold."""

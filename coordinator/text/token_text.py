@@ -11,8 +11,8 @@ from __future__ import annotations
 import functools
 import json
 from array import array
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from layerline.checks import require
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_TOKEN_BYTES = 64 << 10
 MAX_TABLE_BYTES = 64 << 20
+MAX_CONTROL, MAX_CONTROL_LENGTH = 16384, 256
 COUNT = "I"  # array's four bytes without a sign
 BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
@@ -41,14 +42,15 @@ class OversizeTokenError(Exception):
 class TokenText:
     """Token `id` has the bytes `joined[ends[id - 1] : ends[id]]`; a control token has none.
 
-    `drops_spaces` of them are not shown at the beginning of a text. `longest_bytes` is the most that one token can
-    have of a prompt, 0 if there is no such bound.
+    `control` has the names of those. Of spaces, `drops_spaces` are not shown at the beginning of a text.
+    `longest_bytes` is the most that one token can have of a prompt, 0 if there is no such bound.
     """
 
     joined: bytes
     ends: array[int]
     drops_spaces: int
     longest_bytes: int
+    control: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(len(self.joined) == (self.ends[-1] if self.ends else 0), "a table of tokens whose ends are not its own")
@@ -62,6 +64,10 @@ class TokenText:
     def text_of(self, ids: Iterable[int]) -> str:
         """The text of tokens in a row; bytes that are no character become U+FFFD."""
         return b"".join(map(self.of, ids)).decode(errors="replace")
+
+    def markers(self, names: Sequence[str]) -> dict[int, bytes]:
+        """The ids of control tokens with one of these names, and the bytes that they stand for."""
+        return {id_: name.encode() for id_, name in self.control.items() if name in names}
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Tokenizer, vocabulary: int) -> TokenText:
@@ -82,7 +88,14 @@ class TokenText:
             longest = 0
         elif tokenizer.normalizer is not None:
             longest *= 3  # the most that composing characters, as normalisers do, shortens a text
-        return cls(joined=b"".join(texts), ends=_ends(texts), drops_spaces=drops_spaces, longest_bytes=longest)
+        names = {id_: tokenizer.id_to_token(id_) or "" for id_ in sorted(control)[:MAX_CONTROL] if id_ < vocabulary}
+        return cls(
+            joined=b"".join(texts),
+            ends=_ends(texts),
+            drops_spaces=drops_spaces,
+            longest_bytes=longest,
+            control={id_: name[:MAX_CONTROL_LENGTH] for id_, name in names.items()},
+        )
 
     def message(self) -> dict[str, Any]:
         """The table as a text child sends it."""
@@ -91,6 +104,7 @@ class TokenText:
             "ends": self.ends.tobytes(),
             "drops_spaces": self.drops_spaces,
             "longest_bytes": self.longest_bytes,
+            "control": [[id_, name] for id_, name in self.control.items()],
         }
 
     @classmethod
@@ -101,6 +115,7 @@ class TokenText:
             ends=array(COUNT, bytes(message["ends"])),
             drops_spaces=int(message["drops_spaces"]),
             longest_bytes=int(message["longest_bytes"]),
+            control={int(id_): str(name) for id_, name in message["control"]},
         )
 
 

@@ -22,6 +22,8 @@ from layerline.request_options import plan_request
 from layerline.requests import GenerateOptions, GenerateRequest
 from layerline.sampling import SamplingOptions
 
+NO_THINKING = '{"enable_thinking": false}'
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
@@ -127,7 +129,17 @@ def node_finding_options() -> list[click.Parameter]:
 
 def sampling_options() -> list[click.Parameter]:
     """How the answer is drawn."""
-    return [*_flags(SamplingOptions), *_flags(GenerateRequest)]
+    return [*_flags(SamplingOptions), *_flags(GenerateRequest), thinking_option()]
+
+
+def thinking_option() -> click.Option:
+    """--no-thinking."""
+    return click.Option(
+        ["--no-thinking", "thinks"],
+        flag_value=False,
+        default=True,
+        help="Ask the model to answer without thinking first, if its chat template knows how.",
+    )
 
 
 def finding_of(given: Mapping[str, Any]) -> Finding:
@@ -142,7 +154,10 @@ def plan_request_of(model: str, given: Mapping[str, Any]) -> PlanRequest:
 
 def generate_options_of(given: Mapping[str, Any]) -> GenerateOptions:
     """How to draw, out of what was given."""
-    return cast("GenerateOptions", {**_said(SamplingOptions, given), **_said(GenerateRequest, given)})
+    options = {**_said(SamplingOptions, given), **_said(GenerateRequest, given)}
+    if not given["thinks"]:
+        options["template_variables"] = NO_THINKING
+    return cast("GenerateOptions", options)
 
 
 def _said(noun: type, given: Mapping[str, Any]) -> dict[str, Any]:

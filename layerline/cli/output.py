@@ -17,6 +17,8 @@ from layerline.printable import printable_lines
 from layerline.requests import Piece
 
 MAX_WIDTH = 10_000
+DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+AFTER_THOUGHTS = "\n\n"
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -48,20 +50,33 @@ class AnswerWriter:
     def __init__(self) -> None:
         self.text = ""
         self._on_terminal = sys.stdout.isatty()
+        self._thinks = False
 
     async def write_stream(self, pieces: AsyncIterator[Piece]) -> None:
         """Writes every piece when it comes, and a line end after the last, also if they end early."""
         try:
             async for piece in pieces:
-                self.write(piece.text)
+                if piece.kind == "thinking":
+                    self._think(piece.text)
+                else:
+                    self.write(piece.text)
         finally:
             if self.text and not self.text.endswith("\n"):
                 self._put("\n")
 
     def write(self, text: str) -> None:
         """Writes `text` now."""
+        if text and self._thinks:
+            self._put(AFTER_THOUGHTS)
+            self._thinks = False
         self.text += text
         self._put(_CONTROL.sub("�", text) if self._on_terminal else text)
+
+    def _think(self, text: str) -> None:
+        """Shows a thought dimmed, where somebody looks on; it is no part of the answer."""
+        if self._on_terminal:
+            self._thinks = True
+            self._put(f"{DIM}{_CONTROL.sub('�', text)}{PLAIN}")
 
     def _put(self, text: str) -> None:
         sys.stdout.write(text)

@@ -18,6 +18,7 @@ def completion_object(completion: Completion) -> dict[str, Any]:
     finished = completion.finished
     return {
         "text": completion.text,
+        "thinking": completion.thinking,
         "token_ids": list(completion.token_ids),
         "finish_reason": finished.finish_reason,
         "usage": asdict(finished.usage),

@@ -70,6 +70,7 @@ def test_json_is_one_object_with_the_keys_that_scripts_rely_on(address: str) -> 
     result = prompt(address, "Hi", "--json")
     assert json.loads(result.stdout) == {
         "text": "Paris.",
+        "thinking": "",
         "token_ids": [1, 2, 3],
         "finish_reason": "stop",
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 0, "thinking_tokens": 0},

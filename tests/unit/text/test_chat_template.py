@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from coordinator.text.chat_template import RENDER_DEADLINE_S, ChatTemplate
 from coordinator.text.process import RETRY_AFTER_S, TextProcess
-from layerline.chat import Message
+from layerline.chat import Message, Tool, ToolCall
 from layerline.errors import LayerlineError, ModelError, ModelUnsupportedError, OverloadedError, RequestError
 from tests.unit.text.chat_templates import CHATML, LLAMA2, SMOLLM2, TEMPLATES
 from tests.unit.text.tokenizer_cards import BOS, END, card
@@ -85,13 +86,13 @@ async def test_tools_and_switches_are_the_templates() -> None:
     from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415
 
     template = "{{ tools | tojson }}{% if not enable_thinking %} /no_think{% endif %}{{ messages[0].content }}"
-    tools: list[Any] = [
-        {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
-    ]
+    tool = Tool(name="now", description="The time.", parameters='{"type": "object", "properties": {}}')
+    function = {"name": "now", "description": "The time.", "parameters": {"type": "object", "properties": {}}}
+    tools: list[Any] = [{"type": "function", "function": function}]
     plain = [{"role": USER.role, "content": USER.content}]
     async with chat_of(template) as chat:
         for thinks in (True, False):
-            text = await chat.render([USER], tools=tools, variables={"enable_thinking": thinks})
+            text = await chat.render([USER], tools=[tool], variables={"enable_thinking": thinks})
             made = render_jinja_template([plain], tools=tools, chat_template=template, enable_thinking=thinks)
             assert text == made[0][0]
             assert ("/no_think" in text) is not thinks
@@ -202,3 +203,23 @@ async def test_more_renders_than_may_wait_are_refused(chat: ChatTemplate) -> Non
 
 async def test_lone_surrogates_in_messages_are_replaced(chat: ChatTemplate) -> None:
     assert "a?b" in await chat.render([Message(role="user", content="a\ud800b")])
+
+
+async def test_calls_and_their_answers_are_the_templates() -> None:
+    call = ToolCall(id="c1", name="now", arguments='{"zone": "CET"}')
+    turns = [
+        Message(role="developer", content="Be brief."),
+        Message(role="assistant", thinking="Hm.", tool_calls=(call,)),
+        Message(role="tool", content="Noon.", tool_call_id="c1", name="now"),
+    ]
+    told = "{% for m in messages %}{{ m | tojson }}\n{% endfor %}"
+    async with chat_of(told) as chat:
+        system, called, answered = map(json.loads, (await chat.render(turns)).splitlines())
+    assert system == {"role": "system", "content": "Be brief."}
+    function = {"name": "now", "arguments": {"zone": "CET"}}
+    calls = [{"id": "c1", "type": "function", "function": function}]
+    assert called == {"role": "assistant", "content": "", "reasoning_content": "Hm.", "tool_calls": calls}
+    assert answered == {"role": "tool", "content": "Noon.", "tool_call_id": "c1", "name": "now"}
+    joins = "{% for m in messages if m.tool_calls %}{{ '>' + m.tool_calls[0].function.arguments }}{% endfor %}"
+    async with chat_of(joins) as chat:
+        assert await chat.render(turns) == '>{"zone": "CET"}'
