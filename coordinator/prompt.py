@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coordinator.answer_constraint import constraint_of
+from coordinator.scheduling.constraint import Constraint
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.text.answer_forms.form import AnswerForm
 from coordinator.text.model_text import ModelText
@@ -34,6 +36,7 @@ class Prompt:
     stop_ids: frozenset[int]
     form: AnswerForm | None = None
     thinks: bool = False
+    constraint: Constraint | None = None
 
     def sequence(self, number: int) -> SequenceRequest:
         """The request under the engine's number."""
@@ -43,6 +46,8 @@ class Prompt:
             max_tokens=self.request.max_tokens,
             sampling=self.sampling,
             stop_ids=self.stop_ids,
+            min_tokens=self.request.min_tokens,
+            constraint=self.constraint,
         )
 
 
@@ -70,13 +75,16 @@ async def read_prompt(
     form = text.answer_form(request.tools) if request.messages is not None else None
     token_ids = await prompt_ids(request, text, context_tokens=context_tokens)
     seed = secrets.randbits(63) if request.seed is None else request.seed
+    thinks = form is not None and _opens_thoughts(form, text.tokens, token_ids)
+    constraint = await constraint_of(request, text, form, thinks=thinks)
     return Prompt(
         request=request,
         token_ids=token_ids,
         sampling=Sampling.of(request.sampling, seed=seed),
-        stop_ids=stop_ids,
+        stop_ids=frozenset() if request.ignore_eos else stop_ids,
         form=form,
-        thinks=form is not None and _opens_thoughts(form, text.tokens, token_ids),
+        thinks=thinks,
+        constraint=constraint,
     )
 
 

@@ -54,3 +54,10 @@ def allowed_tokens(mask: TokenMask, tokens: int) -> NDArray[np.bool_]:
     allowed = np.full(tokens, mask.form == "forbidden")
     allowed[listed_ids(mask)] = mask.form == "allowed"
     return allowed
+
+
+def with_token(mask: TokenMask, token_id: int, tokens: int) -> TokenMask:
+    """The mask that allows one token more."""
+    allowed = allowed_tokens(mask, tokens).copy()
+    allowed[token_id] = True
+    return smallest_mask(np.packbits(allowed, bitorder="little").tobytes(), tokens)

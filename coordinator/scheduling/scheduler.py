@@ -23,7 +23,7 @@ from coordinator.scheduling.sequence import Sequence, SequenceRequest, State
 from coordinator.scheduling.slots import SlotPool
 from coordinator.scheduling.step import Step
 from coordinator.scheduling.steps_in_flight import StepsInFlight
-from layerline.errors import LayerlineError, OverloadedError, ProtocolError, StageFailedError
+from layerline.errors import LayerlineError, OverloadedError, ProtocolError, RequestError, StageFailedError
 from layerline.frames import Span, StepResult, TokenScores
 
 
@@ -111,7 +111,8 @@ class Scheduler:
             return None
         decodes = self._take_decode_rows(decoding)
         self._admit()
-        rows = decodes + self._take_prompt_chunks(decoding, len(decodes))
+        decode_rows = sum(span.count for span, _ in decodes)
+        rows = decodes + self._take_prompt_chunks(decoding, decode_rows)
         self._kv_pages.end_step()
         if not rows:
             return None
@@ -120,7 +121,7 @@ class Scheduler:
             number=self._steps,
             spans=tuple(span for span, _ in rows),
             token_ids=tuple(token for _, ids in rows for token in ids),
-            decode_rows=len(decodes),
+            decode_rows=decode_rows,
         )
         self._decode_rows += step.decode_rows
         self._prompt_rows += step.prompt_rows
@@ -205,16 +206,23 @@ class Scheduler:
     # --- choosing rows
 
     def _take_decode_rows(self, decoding: int) -> list[tuple[Span, list[int]]]:
-        """Issues one row each of this step's share of the decoding sequences: those that have waited longest."""
-        rows: list[tuple[Span, list[int]]] = []
+        """Issues rows of this step's share of the decoding sequences, those that have waited longest: one of each.
+
+        Only where an answer left no choice there are more.
+        """
+        issued: list[tuple[Span, list[int]]] = []
         most = self._row_budget.decode_rows(decoding, self._steps_wanted.decoding, prefilling=bool(self._prefilling))
+        left = most
         for sequence in tuple(self._ready.values()):
-            if len(rows) == most:
+            if left <= 0:
                 break
             if sequence.id in self._ready and self._has_page(sequence):
-                del self._ready[sequence.id]
-                rows.append(self._issue(sequence, 1))
-        return rows
+                rows = min(sequence.rows_to_issue, self._kv_pages.covered_rows(sequence), left)
+                left -= rows
+                issued.append(self._issue(sequence, rows))
+                if not sequence.rows_to_issue:
+                    del self._ready[sequence.id]
+        return issued
 
     def _take_prompt_chunks(self, decoding: int, decode_rows: int) -> list[tuple[Span, list[int]]]:
         """Issues the chunks of prompts that go into this step."""
@@ -290,6 +298,22 @@ class Scheduler:
             self._steps_wanted.learn(result.timings, took_us)
 
     def _accept(self, sequence: Sequence, token_id: int) -> list[Event]:
+        events = self._append(sequence, token_id)
+        constraint = sequence.request.constraint
+        if constraint and not sequence.has_ended:
+            for forced in constraint.take(token_id):
+                if not sequence.has_ended:
+                    events += self._append(sequence, forced)
+            if constraint.failure:
+                return [*events, self._stray(sequence, constraint.failure)]
+            if constraint.is_over and not sequence.has_ended:
+                events += self._end(sequence, "stop")
+        if sequence.state == "decoding":
+            self._ready[sequence.id] = sequence
+        return events
+
+    def _append(self, sequence: Sequence, token_id: int) -> list[Event]:
+        """Writes a further token to a sequence's log, which may end it."""
         first = sequence.generated == 0
         position = len(sequence.tokens)
         sequence.append(token_id)
@@ -298,9 +322,13 @@ class Scheduler:
             events += self._end(sequence, "stop")
         elif sequence.generated == sequence.max_tokens:
             events += self._end(sequence, "length")
-        elif sequence.state == "decoding":
-            self._ready[sequence.id] = sequence
         return events
+
+    def _stray(self, sequence: Sequence, why: str) -> Failed:
+        """Ends a sequence whose structure cannot be followed any further."""
+        if not sequence.has_ended:
+            self._leave(sequence, "its structure cannot be followed")
+        return Failed(sequence=sequence.id, error=RequestError(f"The structure cannot be followed: {why.rstrip('.')}."))
 
     def _take_scores(self, sequence: Sequence, scores: TokenScores) -> list[Event]:
         sequence.scored += len(scores.log_probabilities)

@@ -4,7 +4,7 @@ States, and what is true in them (the package's docstring tells the whole life):
 
 waiting     no pages, no step in flight; the log is complete, so prefilling it rebuilds everything.
 prefilling  has pages for its log; not all of the log has been issued since it was admitted, or it is scored.
-decoding    all of the log has been issued, or all but the token that has just come back.
+decoding    all of the log has been issued, or all but what has just come back: a token, and what must follow it.
 preempted   is to give up its pages; no new step, and waiting again when the last one in flight is back.
 ended       the caller has been told; the pages are held until no step in flight touches them.
 """
@@ -16,11 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from coordinator.scheduling.constraint import Constraint
 from coordinator.scheduling.pages import count_pages, first_pages, pages_after, pages_between
 from coordinator.scheduling.pool import runs_of
 from layerline.checks import require
 from layerline.errors import InternalError
 from layerline.frames import PageRun, Sampling, Span, StateRun
+from layerline.token_mask import TokenMask
 
 State = Literal["waiting", "prefilling", "decoding", "preempted", "ended"]
 
@@ -38,6 +40,8 @@ _STORY_LENGTH = 16
 class SequenceRequest:
     """A prompt to continue. `max_tokens` 0 is as many as fit; a token of `stop_ids` ends the sequence.
 
+    None of those is drawn before there are `min_tokens`. The answer obeys the `constraint`, which is its own.
+
     Or a text to be scored: `next_ids` has the token after each of `token_ids`, and none is drawn.
     """
 
@@ -47,6 +51,8 @@ class SequenceRequest:
     sampling: Sampling = field(default_factory=Sampling)
     stop_ids: frozenset[int] = frozenset()
     next_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
         require(self.sequence >= 0, "sequence must not be negative")
@@ -69,7 +75,8 @@ class SequenceRequest:
         Forks need nothing more to be cheap: the second one waits for the pages of the first, and shares them.
         """
         sampling = replace(self.sampling, seed=(self.sampling.seed + index) % (1 << 64))
-        return replace(self, sequence=sequence, sampling=sampling)
+        constraint = self.constraint.fork() if self.constraint else None
+        return replace(self, sequence=sequence, sampling=sampling, constraint=constraint)
 
 
 class Sequence:
@@ -97,6 +104,11 @@ class Sequence:
     def id(self) -> int:
         """The number that the caller gave it."""
         return self.request.sequence
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the caller has been told that it is over."""
+        return self.state == "ended"
 
     @property
     def generated(self) -> int:
@@ -198,8 +210,18 @@ class Sequence:
         if self.request.sampling.repeats or self.request.sampling.counts:
             self._answer_counts[token_id] = self._answer_counts.get(token_id, 0) + 1
 
+    def _mask(self) -> TokenMask | None:
+        """Which tokens may be drawn; None for any."""
+        if self.request.constraint:
+            return self.request.constraint.mask()
+        if self.generated < self.request.min_tokens and self.request.stop_ids:
+            return TokenMask.forbidding(self.request.stop_ids)
+        return None
+
     def _sampling(self) -> Sampling:
         sampling, counts = self.request.sampling, self._answer_counts
+        if mask := self._mask():
+            sampling = replace(sampling, mask=mask)
         if not self._prompt_ids and not counts:
             return sampling
         answer_ids, answer_counts = tuple(counts), tuple(counts.values())

@@ -17,6 +17,7 @@ from coordinator.text.answer_forms.form import AnswerForm
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.frames import Message as Setup
 from coordinator.text.process import TextProcess
+from coordinator.text.structure.grammars import Grammars
 from coordinator.text.token_text import TokenText
 from coordinator.text.tokenizer import TextTokenizer, too_many_tokens
 from layerline.chat import Message, Tool, ToolRules
@@ -26,14 +27,22 @@ from layerline.models.card import ModelCard, TokenizerCard
 class ModelText:
     """Prompts and chats to token ids, and the text of each token for what is generated."""
 
-    def __init__(self, tokenizer: TextTokenizer, template: ChatTemplate) -> None:
+    def __init__(self, tokenizer: TextTokenizer, template: ChatTemplate, eos_ids: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._template = template
+        self._eos_ids = tuple(eos_ids)
+        self._grammars: Grammars | None = None
 
     @property
     def tokens(self) -> TokenText:
         """The text of every token, once `read` is through."""
         return self._tokenizer.tokens
+
+    @property
+    def grammars(self) -> Grammars:
+        """What answers with a structure are held to, once `read` is through."""
+        self._grammars = self._grammars or Grammars(self.tokens, self._eos_ids)
+        return self._grammars
 
     async def read(self) -> None:
         """Reads the tokenizer, before anything else; a ModelError says what is wrong with it."""
@@ -78,7 +87,7 @@ async def model_text(card: TokenizerCard, *, vocabulary: int) -> AsyncIterator[M
 
     async with TextProcess(setup) as process, TextProcess(setup, keep=False) as long_process:
         tokenizer = TextTokenizer(card, vocabulary=vocabulary, process=process, long_process=long_process)
-        yield ModelText(tokenizer, ChatTemplate(card, process))
+        yield ModelText(tokenizer, ChatTemplate(card, process), card.eos_ids)
 
 
 @asynccontextmanager

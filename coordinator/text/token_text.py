@@ -8,6 +8,7 @@ Metaspace, and none at all. Source: `decode_chain` of each decoder in the tokeni
 
 from __future__ import annotations
 
+import bisect
 import functools
 import json
 from array import array
@@ -68,6 +69,18 @@ class TokenText:
     def markers(self, names: Sequence[str]) -> dict[int, bytes]:
         """The ids of control tokens with one of these names, and the bytes that they stand for."""
         return {id_: name.encode() for id_, name in self.control.items() if name in names}
+
+    def id_of(self, text: bytes, markers: Mapping[int, bytes]) -> int | None:
+        """The token that is `text` and nothing else, be it among those control tokens; None if there is none."""
+        if found := next((id_ for id_, marker in markers.items() if marker == text), None):
+            return found
+        place = self.joined.find(text)
+        while place >= 0:
+            id_ = bisect.bisect_right(self.ends, place)
+            if self.of(id_) == text:
+                return id_
+            place = self.joined.find(text, place + 1)
+        return None
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Tokenizer, vocabulary: int) -> TokenText:

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 BASE = sys.argv[1]  # http://HOST:PORT
 KEY = "no-key"
@@ -33,8 +33,8 @@ TOOL: dict[str, Any] = {
 class City(BaseModel):
     """What a structured answer is to be."""
 
-    name: str
-    inhabitants: int
+    name: str = Field(max_length=20)
+    inhabitants: int = Field(ge=0, le=20_000_000)
 
 
 def equal(found: object, wanted: object) -> None:

@@ -1,0 +1,175 @@
+"""The grammars of one model's requests, by llguidance: made off the event loop, within limits, and kept for a while.
+
+What a grammar leaves no choice about is given as tokens at once. They are the longest that fit, and the last of them is
+left to be drawn, as a longer token may begin there; a text's own tokens may be others, but no text is another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+from coordinator.text.structure.readers import ModelTokens, nesting
+from coordinator.text.token_text import TokenText
+from layerline.errors import RequestError
+from layerline.mask_forms import smallest_mask
+from layerline.requests import Structure
+from layerline.token_mask import TokenMask
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+MAX_TEXT_BYTES = 256 << 10
+MAX_NESTING = 64
+COMPILE_DEADLINE_S = 10.0
+MAX_KEPT = 64  # grammars
+LIMITS = LLParserLimits(
+    max_items_in_row=2000,
+    initial_lexer_fuel=2_000_000,
+    step_lexer_fuel=400_000,
+    step_max_items=100_000,
+    max_lexer_states=250_000,
+    max_grammar_size=1_000_000,
+)
+JSON_OPTIONS: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+ANY_OBJECT = '{"type": "object"}'
+
+
+class GrammarConstraint:
+    """One answer by a grammar; `matcher` is its own."""
+
+    def __init__(self, matcher: LLMatcher, tokenizer: LLTokenizer, vocabulary: int) -> None:
+        self._matcher = matcher
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer is whole and nothing can follow."""
+        return self._matcher.is_stopped() and not self._matcher.is_error()
+
+    @property
+    def failure(self) -> str:
+        """Why it cannot be followed any further."""
+        return self._matcher.get_error() if self._matcher.is_error() else ""
+
+    def mask(self) -> TokenMask | None:
+        """Which tokens may come next."""
+        return mask_of(self._matcher.compute_bitmask(), self._vocabulary)
+
+    def take(self, token_id: int) -> tuple[int, ...]:
+        """A token was drawn; the tokens that can only come now."""
+        self._matcher.consume_token(token_id)
+        if self._matcher.is_error() or self._matcher.is_stopped():
+            return ()
+        forced = self._matcher.compute_ff_bytes()
+        tokens = self._tokenizer.greedy_tokenize(_whole_characters(forced))[:-1] if len(forced) > 1 else []
+        if not tokens or self._matcher.validate_tokens(tokens) != len(tokens):
+            return ()
+        self._matcher.consume_tokens(tokens)
+        return tuple(tokens)
+
+    def fork(self) -> GrammarConstraint:
+        """One for another answer, from the same place."""
+        return GrammarConstraint(self._matcher.deep_copy(), self._tokenizer, self._vocabulary)
+
+
+class Grammars:
+    """Makes constraints for the requests to one model; `stop_ids` are the tokens that end an answer."""
+
+    def __init__(self, tokens: TokenText, stop_ids: Sequence[int]) -> None:
+        self._tokens = tokens
+        self._stop_ids = sorted(stop_ids)
+        self._tokenizer: LLTokenizer | None = None
+        self._kept: OrderedDict[Structure, LLMatcher] = OrderedDict()
+        self._making = asyncio.Lock()
+
+    async def constraint(self, structure: Structure) -> GrammarConstraint:
+        """The constraint for an answer; RequestError for a structure that cannot be held to, with the reason."""
+        _check_size(structure)
+        async with self._making:
+            matcher = self._kept.pop(structure, None)
+            if matcher is None:
+                matcher = await self._made(structure)
+            self._kept[structure] = matcher
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        assert self._tokenizer is not None
+        return GrammarConstraint(matcher.deep_copy(), self._tokenizer, len(self._tokens.ends))
+
+    async def _made(self, structure: Structure) -> LLMatcher:
+        try:
+            async with asyncio.timeout(COMPILE_DEADLINE_S):
+                return await asyncio.to_thread(self._make, structure)
+        except TimeoutError:
+            raise _refused(structure, f"it takes over {COMPILE_DEADLINE_S:.0f} s to compile") from None
+
+    def _make(self, structure: Structure) -> LLMatcher:
+        """In a thread: llguidance lets go of the interpreter meanwhile."""
+        if self._tokenizer is None:
+            self._tokenizer = self._made_tokenizer()
+        grammar = _grammar(structure)
+        is_error, told = LLMatcher.validate_grammar_with_warnings(grammar, self._tokenizer, limits=LIMITS)
+        if is_error or told:  # a warning says of a keyword that it would not be held to
+            raise _refused(structure, "; ".join(told))
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LIMITS)
+        matcher.compute_bitmask()
+        if matcher.is_error():
+            raise _refused(structure, matcher.get_error())
+        return matcher
+
+    def _made_tokenizer(self) -> LLTokenizer:
+        """The model's tokens, and the longest that fit for any text."""
+        vocabulary, eos_id = len(self._tokens.ends), self._stop_ids[0] if self._stop_ids else 0
+        told = ModelTokens(self._tokens, eos_id)
+        told.cut = LLTokenizer(TokenizerWrapper(told), n_vocab=vocabulary, eos_token=self._stop_ids).greedy_tokenize
+        return LLTokenizer(TokenizerWrapper(told), n_vocab=vocabulary, eos_token=self._stop_ids)
+
+
+@functools.lru_cache(maxsize=512)
+def mask_of(bitmap: bytes, vocabulary: int) -> TokenMask:
+    """The mask of a bitmap; the same ones come again and again, as inside every string of JSON."""
+    return smallest_mask(bitmap, vocabulary)
+
+
+def _grammar(structure: Structure) -> str:
+    if structure.kind == "regex":
+        return LLMatcher.grammar_from_regex(structure.text)
+    if structure.kind == "grammar":
+        return LLMatcher.grammar_from_lark(structure.text)
+    text = structure.text if structure.kind == "json_schema" else ANY_OBJECT
+    try:
+        return LLMatcher.grammar_from_json_schema(text, overrides=JSON_OPTIONS)
+    except ValueError as error:
+        raise _refused(structure, str(error)) from None
+
+
+def _check_size(structure: Structure) -> None:
+    if len(structure.text.encode()) > MAX_TEXT_BYTES:
+        raise _refused(structure, f"it has over {MAX_TEXT_BYTES >> 10} KiB")
+    if structure.kind == "json_schema":
+        try:
+            value = json.loads(structure.text)
+        except (ValueError, RecursionError) as error:
+            raise _refused(structure, str(error)) from None
+        if not isinstance(value, dict | bool):
+            raise _refused(structure, "it is no object")
+        if nesting(value) > MAX_NESTING:
+            raise _refused(structure, f"it is nested over {MAX_NESTING} deep")
+
+
+def _refused(structure: Structure, why: str) -> RequestError:
+    what = {"json_schema": "JSON schema", "json_object": "JSON object", "regex": "regular expression"}
+    name = what.get(structure.kind, structure.kind)
+    return RequestError(f"Answers cannot be held to this {name}: {why.strip().rstrip('.')[:1000]}.")
+
+
+def _whole_characters(data: bytes) -> str:
+    """The text of bytes without a character that is not whole."""
+    return data.decode(errors="ignore")

@@ -1,0 +1,259 @@
+"""Answers with a structure: whatever is drawn within the masks is one, and what cannot be held to is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from array import array
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from coordinator.text.answer_forms.form import NAMES, AnswerForm
+from coordinator.text.answer_forms.reader import AnswerReader
+from coordinator.text.structure.after_thoughts import AfterThoughts, Thoughts
+from coordinator.text.structure.at_trigger import AtTrigger, Trigger
+from coordinator.text.structure.grammars import MAX_NESTING, MAX_TEXT_BYTES, GrammarConstraint, Grammars
+from coordinator.text.structure.tool_grammars import ToolGrammars
+from coordinator.text.token_text import COUNT, TokenText
+from layerline.chat import ToolRules
+from layerline.errors import RequestError
+from layerline.mask_forms import allowed_tokens
+from layerline.requests import Structure
+from tests.fakes.json_schemas import schemas
+from tests.fakes.tools import TOOLS
+
+WORDS = (
+    '{"',
+    '": ',
+    '", "',
+    '"}',
+    '": "',
+    "}]",
+    "true",
+    "false",
+    "null",
+    "name",
+    "12",
+    "the",
+    " ",
+    "\u00e9",
+    "ab",
+    "one",
+)
+EOS = 256 + len(WORDS)
+MOST_TOKENS = 600
+SCHEMAS = schemas()
+
+
+def token_text() -> TokenText:
+    """All bytes, some words, a token that ends answers, and some without a text."""
+    texts = [*(bytes([byte]) for byte in range(256)), *(word.encode() for word in WORDS), b"", b"", b""]
+    ends, end = array(COUNT), 0
+    for text in texts:
+        end += len(text)
+        ends.append(end)
+    return TokenText(joined=b"".join(texts), ends=ends, drops_spaces=0, longest_bytes=8, control={EOS: "<end>"})
+
+
+TOKENS = token_text()
+
+
+def drawn(constraint: GrammarConstraint, chance: random.Random) -> str:
+    """A text of tokens, each any that may come; what closes something is likelier once the text is long."""
+    ids: list[int] = []
+    while not constraint.is_over and len(ids) < MOST_TOKENS:
+        mask = constraint.mask()
+        assert mask is not None
+        allowed = np.flatnonzero(allowed_tokens(mask, len(TOKENS.ends)))
+        assert len(allowed)
+        ending = [int(id_) for id_ in allowed if id_ == EOS or TOKENS.of(int(id_)) in (b'"', b"]", b"}", b'"}', b"}]")]
+        token = chance.choice(ending) if ending and chance.random() < len(ids) / 40 else int(chance.choice(allowed))
+        if token == EOS:
+            return TOKENS.text_of(ids)
+        ids.append(token)
+        ids += constraint.take(token)
+        assert constraint.failure == ""
+    assert constraint.is_over, "an answer without an end"
+    return TOKENS.text_of(ids)
+
+
+@pytest.fixture(scope="module")
+def grammars() -> Grammars:
+    return Grammars(TOKENS, [EOS])
+
+
+def made(grammars: Grammars, structure: Structure) -> GrammarConstraint:
+    return asyncio.run(grammars.constraint(structure))
+
+
+def test_there_are_two_hundred() -> None:
+    assert len(SCHEMAS) >= 200
+    assert len({json.dumps(schema) for schema in SCHEMAS}) >= 195
+
+
+@pytest.mark.parametrize("number", range(0, len(SCHEMAS), 10))
+def test_whatever_is_drawn_is_what_the_schemas_want(grammars: Grammars, number: int) -> None:
+    chance = random.Random(number)
+    for schema in SCHEMAS[number : number + 10]:
+        constraint = made(grammars, Structure(kind="json_schema", text=json.dumps(schema)))
+        checks = jsonschema.FormatChecker(["date", "uuid", "ipv4", "ipv6"])  # its times are Python's, not JSON's
+        for _ in range(3):
+            answer = drawn(constraint.fork(), chance)
+            jsonschema.validate(json.loads(answer), schema, format_checker=checks)
+
+
+def test_an_object_is_any_object(grammars: Grammars) -> None:
+    constraint = made(grammars, Structure(kind="json_object"))
+    for seed in range(20):
+        assert isinstance(json.loads(drawn(constraint.fork(), random.Random(seed))), dict)
+
+
+def test_expressions_and_grammars(grammars: Grammars) -> None:
+    expression = made(grammars, Structure(kind="regex", text="(ab|é){2,3}!"))
+    assert {drawn(expression.fork(), random.Random(seed)) for seed in range(60)} > {"abab!", "ééé!"}
+    grammar = made(grammars, Structure(kind="grammar", text='start: "the " thing+\nthing: "ab" | "12" "."'))
+    assert drawn(grammar.fork(), random.Random(1)).startswith("the ")
+
+
+def test_what_has_no_choice_is_not_drawn(grammars: Grammars) -> None:
+    text = json.dumps({"type": "object", "properties": {"name": {"const": "the"}}, "required": ["name"]})
+    constraint = made(grammars, Structure(kind="json_schema", text=text))
+    (first,) = np.flatnonzero(allowed_tokens(constraint.mask(), len(TOKENS.ends)))[:1]  # type: ignore[arg-type]
+    forced = constraint.take(int(first))
+    assert len(forced) >= 2
+    assert '{"name": "the"'.startswith(TOKENS.text_of([int(first), *forced]))
+
+
+def test_a_fork_goes_its_own_way(grammars: Grammars) -> None:
+    constraint = made(grammars, Structure(kind="regex", text="[ab]{4}"))
+    other = constraint.fork()
+    constraint.take(ord("a"))
+    for _ in range(4):
+        other.take(ord("b"))
+    assert (other.is_over, constraint.is_over) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("structure", "word"),
+    [
+        (Structure(kind="json_schema", text="{"), "JSON schema"),
+        (Structure(kind="json_schema", text="[]"), "no object"),
+        (Structure(kind="json_schema", text='{"type": "array", "contains": {}}'), "contains"),
+        (Structure(kind="json_schema", text='{"type": "array", "uniqueItems": true}'), "uniqueItems"),
+        (Structure(kind="json_schema", text='{"$ref": "#/nowhere"}'), "nowhere"),
+        (Structure(kind="json_schema", text='{"$ref": "https://elsewhere.example/schema"}'), "elsewhere"),
+        (Structure(kind="json_schema", text='{"type": "integer", "minimum": 3, "maximum": 2}'), "JSON schema"),
+        (Structure(kind="json_schema", text='{"a":' * (MAX_NESTING + 1) + "1" + "}" * (MAX_NESTING + 1)), "nested"),
+        (Structure(kind="json_schema", text='{"description": "' + "a" * MAX_TEXT_BYTES + '"}'), "KiB"),
+        (Structure(kind="regex", text="(a"), "regular expression"),
+        (Structure(kind="grammar", text="start: nothing"), "grammar"),
+    ],
+)
+def test_what_cannot_be_held_to_is_refused(grammars: Grammars, structure: Structure, word: str) -> None:
+    with pytest.raises(RequestError, match=word):
+        made(grammars, structure)
+
+
+def test_thoughts_are_free() -> None:
+    begin, end = "<", b"ab>"
+    thoughts = Thoughts(begin_id=ord(begin), end=end, text_of=TOKENS.of, has_begun=False, vocabulary=len(TOKENS.ends))
+    grammar = made(Grammars(TOKENS, [EOS]), Structure(kind="regex", text="12"))
+    for thinks in (True, False):
+        constraint = AfterThoughts(grammar.fork(), thoughts)
+        mask = constraint.mask()
+        assert mask is not None
+        allowed = set(np.flatnonzero(allowed_tokens(mask, len(TOKENS.ends))))
+        assert allowed == {ord("<"), 256 + WORDS.index("12")}
+        if thinks:
+            for token in [ord("<"), 256 + WORDS.index("the"), EOS - 2, ord(">")]:
+                assert constraint.take(token) == ()
+                assert constraint.mask() is None or token == ord(">")
+        mask = constraint.mask()
+        assert mask is not None
+        constraint.take(256 + WORDS.index("12"))
+        assert constraint.is_over
+    opened: dict[str, Any] = {"begin_id": None, "has_begun": True}
+    constraint = AfterThoughts(grammar.fork(), replace(thoughts, **opened))
+    assert constraint.mask() is None
+
+
+# --- calls to tools
+
+
+def tool_tokens(markers: list[str]) -> TokenText:
+    """All bytes, and these control tokens."""
+    texts = [bytes([byte]) for byte in range(256)] + [b""] * (len(markers) + 1)
+    ends, end = array(COUNT), 0
+    for text in texts:
+        end += len(text)
+        ends.append(end)
+    control = {256: "<end>"} | {257 + index: marker for index, marker in enumerate(markers)}
+    return TokenText(joined=b"".join(texts), ends=ends, drops_spaces=0, longest_bytes=1, control=control)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("are_control", [True, False])
+def test_calls_that_are_required_are_calls(name: str, are_control: bool) -> None:
+    rules = ToolRules(tools=TOOLS[:4], choice="required", format=name)
+    form = AnswerForm.of("", rules)
+    tokens = tool_tokens(list(form.markers) if are_control else [])
+    names = {marker.decode(): id_ for id_, marker in tokens.markers(form.markers).items()}
+    grammars = Grammars(tokens, [256])
+    constraint = made(grammars, Structure(kind="grammar", text=ToolGrammars(form, rules, names.get).required()))
+    chance = random.Random(5)
+    for _ in range(6):
+        reader = AnswerReader(form, rules)
+        ids = drawn_ids(constraint.fork(), tokens, chance)
+        seen = tokens.markers(form.markers)
+        parts = reader.push(b"".join(seen.get(id_) or tokens.of(id_) for id_ in ids).decode()) + reader.flush()
+        assert "".join(part.text for part in parts).strip() == ""
+        calls: dict[int, list[str]] = {}
+        for part in parts:
+            assert part.tool_call is not None
+            call = calls.setdefault(part.tool_call.call, [part.tool_call.name, ""])
+            call[1] += part.tool_call.arguments
+        assert calls
+        for called, arguments in calls.values():
+            (tool,) = [tool for tool in rules.tools if tool.name == called]
+            jsonschema.validate(json.loads(arguments), json.loads(tool.parameters))
+
+
+def drawn_ids(constraint: GrammarConstraint, tokens: TokenText, chance: random.Random) -> list[int]:
+    """Tokens by chance within the masks, plain letters preferred, up to the end."""
+    ids: list[int] = []
+    while not constraint.is_over:
+        assert len(ids) < 4000, "an answer without an end"
+        mask = constraint.mask()
+        assert mask is not None
+        allowed = [int(id_) for id_ in np.flatnonzero(allowed_tokens(mask, len(tokens.ends)))]
+        if 256 in allowed:
+            return ids
+        plain = [id_ for id_ in allowed if id_ > 256 or chr(id_) in 'ab1"}])<,'] or allowed
+        closing = [id_ for id_ in allowed if id_ > 256 or chr(id_) in '"}])</\n']
+        ids.append(chance.choice(closing if closing and chance.random() < 0.5 else plain))
+        ids += constraint.take(ids[-1])
+        assert constraint.failure == ""
+    return ids
+
+
+def test_strict_tools_are_held_to_where_a_call_begins() -> None:
+    rules = ToolRules(tools=(replace(TOOLS[0], strict=True),), format="hermes")
+    form = AnswerForm.of("", rules)
+    grammars = ToolGrammars(form, rules, lambda _: None)
+    inner = made(Grammars(TOKENS, [EOS]), Structure(kind="grammar", text=grammars.behind_trigger()))
+    constraint = AtTrigger(inner, Trigger(text=grammars.trigger.encode(), text_of=TOKENS.of)).fork()
+    for letter in b"I look. <tool_call":
+        assert constraint.mask() is None
+        constraint.take(letter)
+    constraint.take(ord(">"))
+    for _ in range(2):
+        mask = constraint.mask()
+        assert mask is not None
+        assert ord("x") not in np.flatnonzero(allowed_tokens(mask, len(TOKENS.ends)))
+        constraint.take(ord("\n"))
+        break
