@@ -18,7 +18,7 @@ from coordinator.text.answer_forms.reader import AnswerReader, Part
 from coordinator.text.detokenizer import Detokenizer
 from coordinator.text.stop_strings import StopStrings
 from coordinator.text.token_text import TokenText
-from layerline.requests import Finished, Piece, StageSummary, Usage
+from layerline.requests import Alternative, Finished, Piece, StageSummary, TokenLikelihood, Usage
 
 
 class Parts(Protocol):
@@ -64,6 +64,8 @@ class AnswerWriter:
         self._stops = StopStrings(prompt.request.stop)
         self._stopwatch = stopwatch
         self._waiting_ids: list[int] = []
+        self._waiting_likelihoods: list[TokenLikelihood] = []
+        self._tokens = tokens
         self._completion_tokens = self._thinking_tokens = 0
 
     def take(self, event: Token | Ended) -> list[Piece]:
@@ -75,6 +77,8 @@ class AnswerWriter:
                 parts.append(Part(kind="text", text=rest))
         else:
             parts = self._stopped(self._parts.push(self._text_of(event.token_id)))
+            if event.log_probabilities:
+                self._waiting_likelihoods.append(self._likelihood(event))
             if self._stops.matched is not None or self._parts.is_over:
                 self.reason = "stop"
         pieces = [
@@ -85,7 +89,8 @@ class AnswerWriter:
             pieces = [Piece(text="", token_ids=(), index=self._index)]
         if pieces:
             token_ids, self._waiting_ids = tuple(self._waiting_ids), []
-            pieces[-1] = replace(pieces[-1], token_ids=token_ids)
+            likelihoods, self._waiting_likelihoods = tuple(self._waiting_likelihoods), []
+            pieces[-1] = replace(pieces[-1], token_ids=token_ids, likelihoods=likelihoods)
         return pieces
 
     def finished(self, reason: EndReason, stages: tuple[StageSummary, ...], losses: int) -> Finished:
@@ -104,6 +109,14 @@ class AnswerWriter:
             index=self._index,
             losses=losses,
         )
+
+    def _likelihood(self, event: Token) -> TokenLikelihood:
+        ids = (event.token_id, *event.likeliest_ids)
+        token, *likeliest = (
+            Alternative(token_id=id_, text=self._tokens.shown(id_), log_probability=told)
+            for id_, told in zip(ids, event.log_probabilities, strict=True)
+        )
+        return TokenLikelihood(token=token, likeliest=tuple(likeliest))
 
     def _text_of(self, token_id: int) -> str:
         self._stopwatch.tick()

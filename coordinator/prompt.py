@@ -74,13 +74,20 @@ async def read_prompt(
     """The prompt of a request; RequestError for what cannot be rendered, tokenised or drawn with."""
     form = text.answer_form(request.tools) if request.messages is not None else None
     token_ids = await prompt_ids(request, text, context_tokens=context_tokens)
+    text.check_ids([each.token_id for each in request.logit_bias], context_tokens=len(request.logit_bias))
     seed = secrets.randbits(63) if request.seed is None else request.seed
     thinks = form is not None and _opens_thoughts(form, text.tokens, token_ids)
     constraint = await constraint_of(request, text, form, thinks=thinks)
     return Prompt(
         request=request,
         token_ids=token_ids,
-        sampling=Sampling.of(request.sampling, seed=seed),
+        sampling=Sampling.of(
+            request.sampling,
+            seed=seed,
+            bias_ids=tuple(each.token_id for each in request.logit_bias),
+            biases=tuple(each.bias for each in request.logit_bias),
+            log_probabilities=request.log_probabilities,
+        ),
         stop_ids=frozenset() if request.ignore_eos else stop_ids,
         form=form,
         thinks=thinks,

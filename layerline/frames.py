@@ -2,6 +2,7 @@
 
 A frame carries all that a stage needs to obey: the positions and pages of its rows and, for rows after which
 a token is wanted, how to draw it. Stages therefore keep no state about sequences but the pages themselves.
+This module is long because every noun of the ring is in it, each with its checks.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from layerline.checks import require, require_name, require_one_of
 from layerline.option import options_of, read_options
@@ -17,6 +19,8 @@ from layerline.sampling import SamplingOptions
 from layerline.token_mask import TokenMask
 
 MAX_POSITIONS = 1 << 24
+MAX_BIAS, MAX_BIASES = 100.0, 1024
+MAX_ALTERNATIVES = 20  # tokens whose log-probabilities are told beside the one that was drawn
 MAX_ROWS = 65536
 MAX_SLOTS = 1 << 20
 MAX_WAITED_US = 3_600_000_000
@@ -65,7 +69,8 @@ class Sampling(SamplingOptions):
 
     The draw depends on the logits, these fields and the position alone. The ids are there for the penalties only:
     those of the prompt, distinct, with a repetition penalty; those of the answer so far, distinct and each with how
-    often it came, with any.
+    often it came, with any. To the logits of `bias_ids` the `biases` are added. `log_probabilities` says of how many of
+    the likeliest they are told, beside that of the token; None for nothing.
     """
 
     seed: int = 0
@@ -74,17 +79,28 @@ class Sampling(SamplingOptions):
     answer_counts: tuple[int, ...] = ()
     return_logits: bool = False
     mask: TokenMask | None = None  # of the one token that is drawn
+    bias_ids: tuple[int, ...] = ()
+    biases: tuple[float, ...] = ()
+    log_probabilities: int | None = None
 
     def __post_init__(self) -> None:
         read_options(self)
         require(0 <= self.seed < 1 << 64, "seed must be from 0 to 2**64 - 1")
         require(len(self.answer_ids) == len(self.answer_counts), "each token of the answer needs its count")
+        require(len(self.bias_ids) == len(self.biases) <= MAX_BIASES, "each biased token needs its bias")
+        require(all(abs(bias) <= MAX_BIAS for bias in self.biases), "a bias is out of range")
+        require(0 <= (self.log_probabilities or 0) <= MAX_ALTERNATIVES, "too many log-probabilities are wanted")
         require(all(0 < count <= MAX_POSITIONS for count in self.answer_counts), "a token's count is out of range")
 
     @classmethod
-    def of(cls, options: SamplingOptions, *, seed: int) -> Sampling:
-        """The sampling of a request's first token."""
-        return cls(**{name: getattr(options, name) for name in options_of(SamplingOptions)}, seed=seed)
+    def of(cls, options: SamplingOptions, **others: Any) -> Sampling:
+        """The sampling of a request's first token; the `others` are fields of its own."""
+        return cls(**{name: getattr(options, name) for name in options_of(SamplingOptions)}, **others)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it differs from token to token, or takes much room."""
+        return bool(self.prompt_ids or self.answer_ids or self.mask or self.bias_ids)
 
     @property
     def repeats(self) -> bool:
@@ -98,7 +114,9 @@ class Sampling(SamplingOptions):
 
     @property
     def is_changed(self) -> bool:
-        """Whether a penalty changes any score."""
+        """Whether a bias or a penalty changes any score."""
+        if self.bias_ids:
+            return True
         return bool(self.answer_ids and (self.repeats or self.counts)) or bool(self.prompt_ids and self.repeats)
 
 
@@ -229,13 +247,23 @@ class Frame:
 class SampledToken:
     """A token drawn for a `position` of a sequence, after the row before it.
 
-    `logits` [vocabulary] float32 only if asked for.
+    `logits` [vocabulary] float32 only if asked for, as `log_probabilities`: of the token, and then of the likeliest in
+    its place, of which `likeliest_ids` are the tokens.
     """
 
     sequence: int
     position: int
     token_id: int
     logits: TensorBytes | None = None
+    log_probabilities: tuple[float, ...] = ()
+    likeliest_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        count = len(self.log_probabilities)
+        require(count == (len(self.likeliest_ids) + 1 if count else 0), "log-probabilities without their tokens")
+        require(count <= MAX_ALTERNATIVES + 1, "too many log-probabilities")
+        fair = all(-math.inf <= each <= 0.0 for each in self.log_probabilities)
+        require(fair, "a log-probability is a number and at most 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,7 @@ from layerline.checks import shown
 from layerline.errors import UsageError
 from layerline.option import Text, options_of
 from layerline.plan_request import PlanOptions, PlanRequest
-from layerline.requests import GenerateOptions, GenerateRequest
+from layerline.requests import GenerateOptions, GenerateRequest, TokenBias
 from layerline.sampling import SamplingOptions
 from layerline.scoring import ScoreOptions, ScoreRequest
 from layerline.tool_options import tool_call, tool_rules
@@ -110,9 +110,19 @@ def _request(options: GenerateOptions, **given: object) -> GenerateRequest:
     _require_known(options, GenerateOptions)
     of_sampling = options_of(SamplingOptions)
     others = {name: value for name, value in options.items() if name not in of_sampling}
+    if isinstance(others.get("logit_bias"), Mapping):
+        others["logit_bias"] = _biases(cast("Mapping[object, object]", others["logit_bias"]))
     with _in_words("asked"):
         drawn = {name: value for name, value in options.items() if name in of_sampling}
         return GenerateRequest(sampling=SamplingOptions(**cast("Any", drawn)), **cast("Any", others | given))
+
+
+def _biases(given: Mapping[object, object]) -> tuple[TokenBias, ...]:
+    for token_id, bias in given.items():
+        if not isinstance(token_id, int) or not isinstance(bias, int | float) or isinstance(bias, bool):
+            raise UsageError(f"logit_bias must be numbers by token ids, not {shown(bias)} by {shown(token_id)}.")
+    with _in_words("asked"):
+        return tuple(TokenBias(token_id=cast("int", id_), bias=float(cast("float", b))) for id_, b in given.items())
 
 
 def _require_known(options: Mapping[str, object], keywords: type) -> None:

@@ -13,12 +13,25 @@ from layerline.sampling import SamplingKeywords, SamplingOptions
 
 STRUCTURES = ("json_object", "json_schema", "regex", "grammar")
 PIECE_KINDS = ("text", "thinking", "tool_call")
+MAX_BIAS, MAX_BIASES = 100, 1024
 MAX_ALTERNATIVES = 20  # tokens that are told beside the one that was drawn
 MAX_STOP_STRINGS = 16
 MAX_ANSWERS = 16
 MAX_TOKENS = 1 << 24
 MAX_TOKEN_ID = (1 << 32) - 1
 MAX_SEED = (1 << 64) - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenBias:
+    """What is added to the score of a token before it is drawn, from -100 to 100; these forbid it, or all others."""
+
+    token_id: int
+    bias: float
+
+    def __post_init__(self) -> None:
+        require(0 <= self.token_id <= MAX_TOKEN_ID, "logit_bias has an id that no token has")
+        require(-MAX_BIAS <= self.bias <= MAX_BIAS, f"logit_bias must be from -{MAX_BIAS} to {MAX_BIAS}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,12 +101,14 @@ class GenerateRequest:
     structure: Structure | None = None
     tools: ToolRules | None = None
     template_variables: str = ""
+    logit_bias: tuple[TokenBias, ...] = ()
 
     def __post_init__(self) -> None:
         read_options(self)
         given = [part for part in (self.messages, self.prompt, self.token_ids) if part is not None]
         require(len(given) == 1, "give exactly one of messages, prompt and token_ids")
         require(given[0] != (), "messages and token_ids must not be empty")
+        require(len(self.logit_bias) <= MAX_BIASES, f"logit_bias must be of at most {MAX_BIASES} tokens")
         of_chat = self.messages is not None or not (self.tools or self.template_variables)
         require(of_chat, "tools and template_variables are for messages")
 
@@ -119,6 +134,7 @@ class GenerateOptions(SamplingKeywords, total=False):
     structure: Structure | None
     tools: ToolRules | Sequence[Tool | Mapping[str, Any]] | None
     template_variables: str
+    logit_bias: Mapping[int, float] | Sequence[TokenBias]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from coordinator.http.bodies import Body, refused_by_nouns
 from coordinator.http.failures import HttpError
-from layerline.requests import MAX_SEED
+from layerline.requests import MAX_SEED, TokenBias
 from layerline.sampling import SamplingOptions
 
 
@@ -48,7 +48,6 @@ class SamplingBody(Body):
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
             "repetition_penalty": self.repetition_penalty,
-            "logit_bias": _biases(self.logit_bias),
         }
         with refused_by_nouns():
             return SamplingOptions(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
@@ -66,6 +65,7 @@ class SamplingBody(Body):
             "stop": tuple(stop),
             "min_tokens": self.min_tokens,
             "ignore_eos": self.ignore_eos,
+            "logit_bias": _biases(self.logit_bias),
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -82,10 +82,11 @@ def _seed(seed: int) -> int:
     return seed % (MAX_SEED + 1)
 
 
-def _biases(given: dict[str, float] | None) -> tuple[tuple[int, float], ...] | None:
+def _biases(given: dict[str, float] | None) -> tuple[TokenBias, ...] | None:
     if given is None:
         return None
     for token in given:
         if not (token.isascii() and token.isdigit()):
             raise HttpError(400, f"logit_bias has {token[:40]!r}, which is not a token id.", param="logit_bias")
-    return tuple((int(token[:20]), bias) for token, bias in given.items())
+    with refused_by_nouns():
+        return tuple(TokenBias(token_id=int(token[:20]), bias=bias) for token, bias in given.items())

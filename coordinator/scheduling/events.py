@@ -18,6 +18,8 @@ class Token:
     token_id: int
     position: int
     first: bool  # of the answer
+    log_probabilities: tuple[float, ...] = ()  # of it, and then of the likeliest in its place, if asked for
+    likeliest_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from dataclasses import replace
 
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, EndReason, Event, Failed, Scored, Token
@@ -24,7 +25,7 @@ from coordinator.scheduling.slots import SlotPool
 from coordinator.scheduling.step import Step
 from coordinator.scheduling.steps_in_flight import StepsInFlight
 from layerline.errors import LayerlineError, OverloadedError, ProtocolError, RequestError, StageFailedError
-from layerline.frames import Span, StepResult, TokenScores
+from layerline.frames import SampledToken, Span, StepResult, TokenScores
 
 
 class Scheduler:
@@ -297,11 +298,11 @@ class Scheduler:
         if took_us and step.prompt_rows == 0:
             self._steps_wanted.learn(result.timings, took_us)
 
-    def _accept(self, sequence: Sequence, token_id: int) -> list[Event]:
-        events = self._append(sequence, token_id)
+    def _accept(self, sequence: Sequence, token: SampledToken) -> list[Event]:
+        events = self._append(sequence, token.token_id, token)
         constraint = sequence.request.constraint
         if constraint and not sequence.has_ended:
-            for forced in constraint.take(token_id):
+            for forced in constraint.take(token.token_id):
                 if not sequence.has_ended:
                     events += self._append(sequence, forced)
             if constraint.failure:
@@ -312,12 +313,17 @@ class Scheduler:
             self._ready[sequence.id] = sequence
         return events
 
-    def _append(self, sequence: Sequence, token_id: int) -> list[Event]:
-        """Writes a further token to a sequence's log, which may end it."""
+    def _append(self, sequence: Sequence, token_id: int, drawn: SampledToken | None = None) -> list[Event]:
+        """Writes a further token to a sequence's log, which may end it; `drawn` has what is told of it."""
         first = sequence.generated == 0
         position = len(sequence.tokens)
         sequence.append(token_id)
-        events: list[Event] = [Token(sequence=sequence.id, token_id=token_id, position=position, first=first)]
+        token = Token(sequence=sequence.id, token_id=token_id, position=position, first=first)
+        if sequence.request.sampling.log_probabilities is not None:
+            # What had to come had no other in its place.
+            told, ids = (drawn.log_probabilities, drawn.likeliest_ids) if drawn else ((0.0,), ())
+            token = replace(token, log_probabilities=told, likeliest_ids=ids)
+        events: list[Event] = [token]
         if token_id in sequence.request.stop_ids:
             events += self._end(sequence, "stop")
         elif sequence.generated == sequence.max_tokens:

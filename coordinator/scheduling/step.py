@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from layerline.errors import ProtocolError
-from layerline.frames import Frame, Span, StepResult, TensorBytes, TokenScores
+from layerline.frames import Frame, SampledToken, Span, StepResult, TensorBytes, TokenScores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,11 +30,11 @@ class Step:
         """The sequences and positions that a token is to be drawn for."""
         return frozenset((span.sequence, position) for span in self.spans for position in span.sampled_positions)
 
-    def tokens_of(self, result: StepResult) -> dict[tuple[int, int], int]:
+    def tokens_of(self, result: StepResult) -> dict[tuple[int, int], SampledToken]:
         """The token drawn for each position of sequences that have not failed; ProtocolError if not of this step."""
         if result.step != self.number:
             raise ProtocolError(f"The last stage returned step {result.step}; the step due is {self.number}.")
-        sampled = {(token.sequence, token.position): token.token_id for token in result.sampled}
+        sampled = {(token.sequence, token.position): token for token in result.sampled}
         failed = frozenset(result.failed)
         if not failed <= {span.sequence for span in self.spans}:
             raise ProtocolError(f"The last stage says that sequences failed which are not in step {result.step}.")

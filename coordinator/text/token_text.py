@@ -66,6 +66,10 @@ class TokenText:
         """The text of tokens in a row; bytes that are no character become U+FFFD."""
         return b"".join(map(self.of, ids)).decode(errors="replace")
 
+    def shown(self, token_id: int) -> bytes:
+        """The bytes of a token, or the name of one that has none."""
+        return self.of(token_id) or self.control.get(token_id, "").encode()
+
     def markers(self, names: Sequence[str]) -> dict[int, bytes]:
         """The ids of control tokens with one of these names, and the bytes that they stand for."""
         return {id_: name.encode() for id_, name in self.control.items() if name in names}

@@ -98,6 +98,8 @@ def result_to_message(result: StepResult) -> ring_pb2.StepResult:
                 position=token.position,
                 token_id=token.token_id,
                 logits=_tensor_to_message(token.logits) if token.logits else None,
+                log_probabilities=token.log_probabilities,
+                likeliest_ids=token.likeliest_ids,
             )
             for token in result.sampled
         ],
@@ -124,6 +126,8 @@ def result_from_message(message: ring_pb2.StepResult) -> StepResult:
                     position=token.position,
                     token_id=token.token_id,
                     logits=_tensor_from_message(token.logits) if token.HasField("logits") else None,
+                    log_probabilities=tuple(token.log_probabilities),
+                    likeliest_ids=tuple(token.likeliest_ids),
                 )
                 for token in message.sampled
             ),
@@ -176,8 +180,7 @@ def _state_run_from_message(message: ring_pb2.StateRun) -> StateRun:
 
 
 def _sampling_to_message(sampling: Sampling) -> ring_pb2.Sampling:
-    changes = sampling.prompt_ids or sampling.answer_ids or sampling.mask
-    return _long_sampling(sampling) if changes else _short_sampling(sampling)
+    return _long_sampling(sampling) if sampling.is_long else _short_sampling(sampling)
 
 
 def _long_sampling(sampling: Sampling) -> ring_pb2.Sampling:
@@ -190,6 +193,9 @@ def _long_sampling(sampling: Sampling) -> ring_pb2.Sampling:
         answer_counts=sampling.answer_counts,
         return_logits=sampling.return_logits,
         mask=ring_pb2.TokenMask(**{sampling.mask.form: sampling.mask.data}) if sampling.mask else None,
+        bias_ids=sampling.bias_ids,
+        biases=sampling.biases,
+        log_probabilities=sampling.log_probabilities,
     )
 
 
@@ -198,7 +204,7 @@ _short_sampling = functools.lru_cache(MAX_KEPT)(_long_sampling)
 
 
 def _sampling_from_message(message: ring_pb2.Sampling) -> Sampling:
-    if message.prompt_ids or message.answer_ids or message.HasField("mask"):
+    if message.prompt_ids or message.answer_ids or message.bias_ids or message.HasField("mask"):
         return _read_sampling(message)
     return _short_sampling_of(message.SerializeToString())
 
@@ -218,6 +224,9 @@ def _read_sampling(message: ring_pb2.Sampling) -> Sampling:
         answer_counts=tuple(message.answer_counts),
         return_logits=message.return_logits,
         mask=_mask_from_message(message.mask) if message.HasField("mask") else None,
+        bias_ids=tuple(message.bias_ids),
+        biases=tuple(message.biases),
+        log_probabilities=message.log_probabilities if message.HasField("log_probabilities") else None,
     )
 
 

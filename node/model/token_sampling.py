@@ -93,7 +93,8 @@ class TokenSampling:
 
 def _likeliest_will_do(sampling: Sampling) -> bool:
     changed = sampling.is_changed or sampling.mask is not None
-    return sampling.temperature == 0.0 and not changed and not sampling.return_logits
+    told = sampling.return_logits or sampling.log_probabilities is not None
+    return sampling.temperature == 0.0 and not changed and not told
 
 
 def _drawn(candidates: _Candidates, wanted: WantedToken) -> SampledToken | None:

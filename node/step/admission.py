@@ -164,6 +164,9 @@ def _check_ids(frame: Frame, model: ModelSpec) -> None:
             if ids and (min(ids) < 0 or max(ids) >= model.vocabulary):
                 what = f"{done} token ids outside 0 to {model.vocabulary - 1} for sequence {span.sequence}"
                 raise _wrong(frame, what)
+        if span.sampling and span.sampling.bias_ids and max(span.sampling.bias_ids) >= model.vocabulary:
+            what = f"biases token ids outside 0 to {model.vocabulary - 1} for sequence {span.sequence}"
+            raise _wrong(frame, what)
         if span.sampling and span.sampling.mask and ids_end(span.sampling.mask) > model.vocabulary:
             what = f"masks token ids outside 0 to {model.vocabulary - 1} for sequence {span.sequence}"
             raise _wrong(frame, what)

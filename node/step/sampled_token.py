@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from layerline.frames import SampledToken, Sampling, TensorBytes
 from node.step.sampler import draw
+from node.step.token_scores import likelihoods
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,5 +31,15 @@ def sampled_token(
     returned = None
     if wanted.sampling.return_logits:
         returned = TensorBytes(dtype="float32", shape=logits.shape, data=logits.tobytes())
-    token_id = place if ids is None else int(ids[place])
-    return SampledToken(sequence=wanted.sequence, position=wanted.position, token_id=token_id, logits=returned)
+    told: tuple[tuple[float, ...], tuple[int, ...]] = ((), ())
+    if wanted.sampling.log_probabilities is not None:
+        assert ids is None, "of the likeliest alone nothing can be told"
+        told = likelihoods(logits, place, wanted.sampling.log_probabilities)
+    return SampledToken(
+        sequence=wanted.sequence,
+        position=wanted.position,
+        token_id=place if ids is None else int(ids[place]),
+        logits=returned,
+        log_probabilities=told[0],
+        likeliest_ids=told[1],
+    )

@@ -2,9 +2,9 @@
 
 Owns the filters and the draw, in numpy on the CPU. Knows nothing of models, batches or sequences.
 
-The filters are those of the `transformers` library, in its order: repetition penalty (Keskar et al., CTRL,
-2019), temperature, top-k, top-p (Holtzman et al., 2020), min-p (Nguyen et al., 2024). After the first come the presence
-and frequency penalties of the OpenAI API, then the mask of tokens that may be drawn.
+The filters are those of the `transformers` library, in its order: bias of single tokens, repetition penalty (Keskar et
+al., CTRL, 2019), temperature, top-k, top-p (Holtzman et al., 2020), min-p (Nguyen et al., 2024). After the first two
+come the presence and frequency penalties of the OpenAI API, then the mask of tokens that may be drawn.
 
 The draw is by Gumbel's maximum (Gumbel, 1954; Maddison et al., A* Sampling, 2014): each token that is left has noise
 added to its score, and the highest sum wins, which is a draw by the tokens' probabilities. The noise of a token depends
@@ -56,8 +56,11 @@ def draw(logits: Logits, sampling: Sampling, position: int) -> int | None:
 
 
 def penalised(logits: Logits, sampling: Sampling) -> Logits:
-    """A copy with the tokens so far made less likely, or more."""
+    """A copy with what is asked for added to some tokens, and the tokens so far made less likely, or more."""
     changed = logits.copy()
+    if sampling.bias_ids:
+        changed[np.array(sampling.bias_ids, np.int64)] += np.array(sampling.biases, np.float32)
+        logits = changed.copy()
     if sampling.repeats:
         ids = np.array(sampling.prompt_ids + sampling.answer_ids, np.int64)
         penalty = np.float32(sampling.repetition_penalty)

@@ -28,3 +28,21 @@ def _log_probability(logits_V: NDArray[np.float32], id_: int) -> float:
     with np.errstate(invalid="ignore"):  # infinity less infinity
         total = np.exp(logits_V - most).sum(dtype=np.float64)
         return float(np.minimum(np.float64(logits_V[id_]) - most - np.log(total), 0.0))
+
+
+def likelihoods(logits_V: NDArray[np.float32], id_: int, count: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """The log-probabilities of a token and of the `count` likeliest in its place, and the ids of these.
+
+    They are those of the model's own logits, before bias, penalties and temperature. Of equals the lowest id is first.
+    """
+    most = logits_V.max()
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        total = np.log(np.exp(logits_V - most).sum(dtype=np.float64))
+    count = min(count, len(logits_V))
+    ids: list[int] = []
+    if count:
+        threshold = np.partition(logits_V, -count)[-count]
+        candidates = np.flatnonzero(logits_V >= threshold)
+        ids = candidates[np.argsort(-logits_V[candidates], kind="stable")][:count].tolist()
+    told = [min(0.0, float(np.float64(logits_V[each]) - most - total)) for each in (id_, *ids)]
+    return tuple(told), tuple(ids)

@@ -14,7 +14,7 @@ from layerline.errors import ERRORS
 PUBLIC = """
 AsyncClient AsyncStream Client Stream GenerateOptions PlanOptions
 Message Piece Completion Finished Usage Timings StageSummary Alternative TokenLikelihood
-Tool ToolCall ToolCallPiece ToolRules Structure
+Tool ToolCall ToolCallPiece ToolRules Structure TokenBias PromptLikelihoods
 CoordinatorFacts NodesReport NodeReport ModelsReport ModelReport PlanReport PipelineReport StageReport ManualStage
 PrepareEvent Announcement Planned NodeProgress Ready
 ScoreOptions WindowScores ScoringFinished Perplexity
@@ -64,7 +64,7 @@ def test_both_clients_take_the_same_arguments(method: str) -> None:
 def test_the_options_of_a_request_are_these() -> None:
     options = "temperature top_p top_k min_p repetition_penalty presence_penalty frequency_penalty"
     options += " model max_tokens seed stop n min_tokens ignore_eos log_probabilities prompt_log_probabilities"
-    options += " structure tools template_variables"
+    options += " structure tools template_variables logit_bias"
     assert list(typing.get_type_hints(layerline.GenerateOptions)) == options.split()
     assert list(typing.get_type_hints(layerline.ScoreOptions)) == ["model", "window_tokens"]
     placing = "layers tensor_parallel dtype weights precision kv_dtype context_tokens"

@@ -671,6 +671,28 @@ class Structure(_message.Message):
 Global___Structure: _TypeAlias = Structure  # noqa: Y015
 
 @_typing.final
+class TokenBias(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    BIAS_FIELD_NUMBER: _builtins.int
+    token_id: _builtins.int
+    bias: _builtins.float
+    def __init__(
+        self,
+        *,
+        token_id: _builtins.int = ...,
+        bias: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "token_id", b"token_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenBias: _TypeAlias = TokenBias  # noqa: Y015
+
+@_typing.final
 class GenerateRequest(_message.Message):
     """Of messages, prompt and token_ids exactly one is given."""
 
@@ -692,6 +714,7 @@ class GenerateRequest(_message.Message):
     STRUCTURE_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     TEMPLATE_VARIABLES_FIELD_NUMBER: _builtins.int
+    LOGIT_BIAS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """empty: whatever is loaded"""
     prompt: _builtins.str
@@ -723,6 +746,8 @@ class GenerateRequest(_message.Message):
     def tools(self) -> Global___ToolRules:
         """of a chat"""
 
+    @_builtins.property
+    def logit_bias(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenBias]: ...
     def __init__(
         self,
         *,
@@ -742,10 +767,11 @@ class GenerateRequest(_message.Message):
         structure: Global___Structure | None = ...,
         tools: Global___ToolRules | None = ...,
         template_variables: _builtins.str = ...,
+        logit_bias: _abc.Iterable[Global___TokenBias] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_log_probabilities", b"_log_probabilities", "_n", b"_n", "_prompt", b"_prompt", "_prompt_log_probabilities", b"_prompt_log_probabilities", "_seed", b"_seed", "_structure", b"_structure", "_tools", b"_tools", "log_probabilities", b"log_probabilities", "n", b"n", "prompt", b"prompt", "prompt_log_probabilities", b"prompt_log_probabilities", "sampling", b"sampling", "seed", b"seed", "structure", b"structure", "tools", b"tools"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_probabilities", b"_log_probabilities", "_n", b"_n", "_prompt", b"_prompt", "_prompt_log_probabilities", b"_prompt_log_probabilities", "_seed", b"_seed", "_structure", b"_structure", "_tools", b"_tools", "ignore_eos", b"ignore_eos", "log_probabilities", b"log_probabilities", "max_tokens", b"max_tokens", "messages", b"messages", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "prompt", b"prompt", "prompt_log_probabilities", b"prompt_log_probabilities", "sampling", b"sampling", "seed", b"seed", "stop", b"stop", "structure", b"structure", "template_variables", b"template_variables", "token_ids", b"token_ids", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_probabilities", b"_log_probabilities", "_n", b"_n", "_prompt", b"_prompt", "_prompt_log_probabilities", b"_prompt_log_probabilities", "_seed", b"_seed", "_structure", b"_structure", "_tools", b"_tools", "ignore_eos", b"ignore_eos", "log_probabilities", b"log_probabilities", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "messages", b"messages", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "prompt", b"prompt", "prompt_log_probabilities", b"prompt_log_probabilities", "sampling", b"sampling", "seed", b"seed", "stop", b"stop", "structure", b"structure", "template_variables", b"template_variables", "token_ids", b"token_ids", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__log_probabilities: _TypeAlias = _typing.Literal["log_probabilities"]  # noqa: Y015
     _WhichOneofArgType__log_probabilities: _TypeAlias = _typing.Literal["_log_probabilities", b"_log_probabilities"]  # noqa: Y015

@@ -138,9 +138,14 @@ class Sampling(_message.Message):
     ANSWER_IDS_FIELD_NUMBER: _builtins.int
     ANSWER_COUNTS_FIELD_NUMBER: _builtins.int
     RETURN_LOGITS_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
     MASK_FIELD_NUMBER: _builtins.int
+    BIAS_IDS_FIELD_NUMBER: _builtins.int
+    BIASES_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     return_logits: _builtins.bool
+    log_probabilities: _builtins.int
+    """of how many of the likeliest, beside the token; absent: none are told"""
     @_builtins.property
     def options(self) -> _common_pb2.SamplingOptions:
         """all of them said"""
@@ -161,6 +166,14 @@ class Sampling(_message.Message):
     def mask(self) -> Global___TokenMask:
         """absent: any token may be drawn"""
 
+    @_builtins.property
+    def bias_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """tokens whose scores are changed"""
+
+    @_builtins.property
+    def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """what is added to the score of each"""
+
     def __init__(
         self,
         *,
@@ -170,13 +183,18 @@ class Sampling(_message.Message):
         answer_ids: _abc.Iterable[_builtins.int] | None = ...,
         answer_counts: _abc.Iterable[_builtins.int] | None = ...,
         return_logits: _builtins.bool = ...,
+        log_probabilities: _builtins.int | None = ...,
         mask: Global___TokenMask | None = ...,
+        bias_ids: _abc.Iterable[_builtins.int] | None = ...,
+        biases: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["mask", b"mask", "options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_log_probabilities", b"_log_probabilities", "log_probabilities", b"log_probabilities", "mask", b"mask", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_counts", b"answer_counts", "answer_ids", b"answer_ids", "mask", b"mask", "options", b"options", "prompt_ids", b"prompt_ids", "return_logits", b"return_logits", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_probabilities", b"_log_probabilities", "answer_counts", b"answer_counts", "answer_ids", b"answer_ids", "bias_ids", b"bias_ids", "biases", b"biases", "log_probabilities", b"log_probabilities", "mask", b"mask", "options", b"options", "prompt_ids", b"prompt_ids", "return_logits", b"return_logits", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__log_probabilities: _TypeAlias = _typing.Literal["log_probabilities"]  # noqa: Y015
+    _WhichOneofArgType__log_probabilities: _TypeAlias = _typing.Literal["_log_probabilities", b"_log_probabilities"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__log_probabilities) -> _WhichOneofReturnType__log_probabilities | None: ...
 
 Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 
@@ -378,6 +396,8 @@ class SampledToken(_message.Message):
     TOKEN_ID_FIELD_NUMBER: _builtins.int
     LOGITS_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
+    LIKELIEST_IDS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     token_id: _builtins.int
     position: _builtins.int
@@ -386,6 +406,12 @@ class SampledToken(_message.Message):
     def logits(self) -> _common_pb2.Tensor:
         """[vocabulary] float32, only if asked for"""
 
+    @_builtins.property
+    def log_probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """If asked for, of the model's own logits: of the token that was drawn and then of the likeliest, which are named."""
+
+    @_builtins.property
+    def likeliest_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -393,10 +419,12 @@ class SampledToken(_message.Message):
         token_id: _builtins.int = ...,
         logits: _common_pb2.Tensor | None = ...,
         position: _builtins.int = ...,
+        log_probabilities: _abc.Iterable[_builtins.float] | None = ...,
+        likeliest_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["logits", b"logits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["logits", b"logits", "position", b"position", "sequence", b"sequence", "token_id", b"token_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["likeliest_ids", b"likeliest_ids", "log_probabilities", b"log_probabilities", "logits", b"logits", "position", b"position", "sequence", b"sequence", "token_id", b"token_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -134,7 +134,12 @@ def test_a_plan_of_no_model_is_refused() -> None:
 
 def test_keywords_are_the_options_of_the_nouns() -> None:
     of_request = {*options_of(SamplingOptions), *options_of(GenerateRequest)} - {"token_ids"}
-    assert set(GenerateOptions.__annotations__) == of_request | {"structure", "tools", "template_variables"}
+    assert set(GenerateOptions.__annotations__) == of_request | {
+        "structure",
+        "tools",
+        "template_variables",
+        "logit_bias",
+    }
     assert set(PlanOptions.__annotations__) == set(options_of(PlanRequest))
     assert set(ScoreOptions.__annotations__) == set(options_of(ScoreRequest)) - {"token_ids"}
     assert plan_request("tiny", plan_options(PlanRequest(model="m", dtype="float32"))).dtype == "float32"

@@ -54,7 +54,7 @@ WRONG_OF_PLANS: dict[str, list[Any]] = {
     ],
 }
 WRONG_MESSAGES: list[Any] = [*NO_LISTS, None, [], [5], ["Hi"], [{}], [{"role": "user"}], [{"role": 5, "content": "x"}]]
-WRONG_MESSAGES += [[{"role": "user", "content": value}] for value in NO_TEXTS] + [[{**HI[0], "name": "x"}]]
+WRONG_MESSAGES += [[{"role": "user", "content": value}] for value in NO_TEXTS] + [[{**HI[0], "colour": "x"}]]
 WRONG_MESSAGES += [[Message(role="user", content=5)]]  # type: ignore[arg-type]
 WRONG_IDS: list[Any] = [*NO_LISTS, [], [-1], [0.5], [True], ["1"], [None], [2**32], [10**5000], [[1]]]
 
