@@ -77,7 +77,7 @@ class AnswerWriter:
                 parts.append(Part(kind="text", text=rest))
         else:
             parts = self._stopped(self._parts.push(self._text_of(event.token_id)))
-            if event.log_probabilities:
+            if event.log_probabilities and event.token_id not in self._request.stop_ids:
                 self._waiting_likelihoods.append(self._likelihood(event))
             if self._stops.matched is not None or self._parts.is_over:
                 self.reason = "stop"

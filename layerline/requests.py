@@ -170,7 +170,7 @@ class Piece:
 
     `index` says to which of the request's answers it belongs, from 0. What a model thinks before it answers has the
     kind "thinking"; a "tool_call" has no text, and `tool_call` says what it adds. `likelihoods` are those of
-    `token_ids`, if they were asked for.
+    `token_ids` but one that ends the answer, if they were asked for.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""`litellm`: a chat, a stream and a tool, through its OpenAI and its Anthropic side."""
+"""`litellm`: a chat, a stream and a tool, as OpenAI's and as a server that it knows by another name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.clients.questions import ANSWER, BASE, KEY, MESSAGES, MODEL, TOOL, eq
 
 def main() -> None:
     litellm.telemetry = False
-    for model, base in ((f"openai/{MODEL}", f"{BASE}/v1"), (f"anthropic/{MODEL}", BASE)):
-        given = {"model": model, "api_base": base, "api_key": KEY, "temperature": 0, "max_tokens": 120}
+    for model in (f"openai/{MODEL}", f"hosted_vllm/{MODEL}"):
+        given = {"model": model, "api_base": f"{BASE}/v1", "api_key": KEY, "temperature": 0, "max_tokens": 120}
         answer = litellm.completion(**given, messages=MESSAGES)
         equal(answer.choices[0].message.content, ANSWER)
         chunks = litellm.completion(**given, messages=MESSAGES, stream=True)

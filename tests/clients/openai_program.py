@@ -1,4 +1,4 @@
-"""The `openai` client: blocking and asynchronous, streams, a structured answer, a round of tools, and responses."""
+"""The `openai` client: blocking and asynchronous, streams, a structured answer, and a round of tools."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from tests.clients.questions import (
     KEY,
     MESSAGES,
     MODEL,
-    QUESTION,
     TOOL,
-    WEATHER,
     City,
     equal,
     fits_weather,
@@ -60,38 +58,18 @@ def tools(client: OpenAI) -> None:
     fits_weather(final.message.tool_calls[0].function.arguments)
 
 
-def responses(client: OpenAI) -> None:
-    first = client.responses.create(model=MODEL, input=QUESTION, instructions=MESSAGES[0]["content"], temperature=0)
-    equal(first.output_text, ANSWER)
-    with client.responses.stream(
-        model=MODEL, input="And of Italy?", previous_response_id=first.id, temperature=0, max_output_tokens=40
-    ) as stream:
-        kinds = [event.type for event in stream]
-    equal(
-        (kinds[0], kinds[-1][:13]),
-        ("response.created", "response.comp" if "completed" in kinds[-1] else "response.inco"),
-    )
-    tool: Any = {"type": "function", "name": "weather", "parameters": WEATHER, "strict": True}
-    called = client.responses.create(model=MODEL, input="Paris?", tools=[tool], tool_choice="required", temperature=0)
-    (call,) = [item for item in called.output if item.type == "function_call"][:1]
-    fits_weather(call.arguments)
-
-
 async def asynchronous() -> None:
     async with AsyncOpenAI(base_url=f"{BASE}/v1", api_key=KEY) as client:
         answers = await asyncio.gather(*(client.chat.completions.create(**GREEDY) for _ in range(4)))
         equal({answer.choices[0].message.content for answer in answers}, {ANSWER})
         stream = await client.chat.completions.create(**GREEDY, stream=True)
         equal("".join([chunk.choices[0].delta.content or "" async for chunk in stream]), ANSWER)
-        made = await client.embeddings.create(model=MODEL, input=["a cat", "a dog"])
-        equal([len(each.embedding) for each in made.data], [576, 576])
 
 
 def main() -> None:
     with OpenAI(base_url=f"{BASE}/v1", api_key=KEY) as client:
         chats(client)
         tools(client)
-        responses(client)
     asyncio.run(asynchronous())
 
 

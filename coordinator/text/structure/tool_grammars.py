@@ -62,7 +62,7 @@ class ToolGrammars:
         """The grammar of an answer that is a call, or several."""
         one, written = self._rules.only, self._writing
         tools = [tool for tool in self._rules.tools if not one or tool.name == one]
-        more = f" ({self._marks(written.between)} call)*" if self._rules.parallel else ""
+        more = f" ({self._marks(written.between)} call)*" if self._rules.parallel and not one else ""
         start = f"start: {self._marks(written.begin)} call{more} {self._marks(written.end)}"
         call = f"call: {self._marks(written.each_begin)} one_call {self._marks(written.each_end)}"
         return "\n".join([start, call, *self._calls(tools)])
