@@ -18,7 +18,7 @@ from coordinator.http_settings import HttpSettings, read_keys
 from coordinator.settings import CoordinatorSettings
 from layerline.errors import PortInUseError, UsageError
 from layerline.rpc.transport import Transport
-from tests.fakes.http import http_of
+from tests.fakes.http_program import http_of
 
 KEY = "a-key-of-the-house"
 CHATS = "/v1/chat/completions"

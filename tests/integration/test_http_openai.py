@@ -14,7 +14,7 @@ import pytest
 from coordinator.coordinator import Coordinator
 from layerline.models.card import ModelCard
 from tests.fakes.coordinators import prepared, split, two_nodes
-from tests.fakes.http import Program, http_of
+from tests.fakes.http_program import Program, http_of
 from tests.fakes.node_service import FakeNode
 
 pytestmark = pytest.mark.usefixtures("nothing_left_over")

@@ -81,7 +81,7 @@ def test_how_the_work_goes_is_told_on_another_machine_and_to_prometheus(
     assert [stage["node"] for stage in report["recent"]["stages"]] == ["a", "b"]
     assert all(stage["busy_s"] > 0 for stage in report["total"]["stages"])
     scraped = cluster.desk.run([sys.executable, "-c", SCRAPE])
-    assert 'layerline_stage_busy_seconds_total{stage="1",node="b"} ' in scraped.stdout, scraped.stderr
+    assert 'layerline_stage_busy_seconds_total{node="b",stage="1"} ' in scraped.stdout, scraped.stderr
 
 
 def test_leaving_a_stream_early_frees_both_nodes(cluster: TwoNodes, coordinator: Process) -> None:
