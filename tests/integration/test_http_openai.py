@@ -199,3 +199,13 @@ async def test_draining_finishes_what_runs_and_takes_nothing_new(card: ModelCard
         refused = await program.post(COMPLETIONS, asked)
         assert (refused.status, refused.headers["retry-after"]) == (503, "2")
         assert (await program.get("/health")).status == 503
+
+
+async def test_likelihoods_of_a_prompt_are_refused_by_name(shared: Program) -> None:
+    got = await shared.post(
+        COMPLETIONS, {"model": "tiny", "prompt": "ab", "max_tokens": 1, "echo": True, "logprobs": 1}
+    )
+    assert got.status == 400
+    assert "prompt_log_probabilities is not supported" in got.error["message"]
+    echoed = await shared.post(COMPLETIONS, {"model": "tiny", "prompt": "ab", "max_tokens": 1, "echo": True})
+    assert echoed.json["choices"][0]["text"].startswith("ab")
