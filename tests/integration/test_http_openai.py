@@ -202,9 +202,8 @@ async def test_draining_finishes_what_runs_and_takes_nothing_new(card: ModelCard
 
 
 async def test_likelihoods_of_a_prompt_are_refused_by_name(shared: Program) -> None:
-    got = await shared.post(
-        COMPLETIONS, {"model": "tiny", "prompt": "ab", "max_tokens": 1, "echo": True, "logprobs": 1}
-    )
+    asked = {"model": "tiny", "prompt": "ab", "max_tokens": 1, "echo": True}
+    got = await shared.post(COMPLETIONS, {**asked, "logprobs": 1})
     assert got.status == 400
     assert "prompt_log_probabilities is not supported" in got.error["message"]
     echoed = await shared.post(COMPLETIONS, asked)
