@@ -9,7 +9,9 @@ from coordinator.text.answer_forms.form import AnswerForm
 from coordinator.text.model_text import ModelText
 from coordinator.text.structure.after_thoughts import AfterThoughts, Thoughts
 from coordinator.text.structure.at_trigger import AtTrigger, Trigger
+from coordinator.text.structure.grammars import schema_text
 from coordinator.text.structure.tool_grammars import ToolGrammars
+from layerline.chat import ToolRules
 from layerline.errors import RequestError
 from layerline.requests import GenerateRequest, Structure
 
@@ -22,22 +24,17 @@ async def constraint_of(
     `thinks` says that the prompt has opened the model's thoughts, which are free.
     """
     structure, rules = request.structure, request.tools
-    calls = form is not None and rules is not None and rules.choice != "none"
-    if structure and calls and rules and rules.choice == "required":
-        raise RequestError("An answer cannot have a structure and be a call to a tool that is required.")
     markers = text.tokens.markers(form.markers) if form else {}
 
     def text_of(token_id: int) -> bytes:
         return markers.get(token_id) or text.tokens.of(token_id)
 
-    if structure is None and calls and form and rules:
+    if form and rules and rules.choice != "none":
         names = {name.decode(): id_ for id_, name in markers.items()}
         grammars = ToolGrammars(form, rules, names.get)
-        if rules.choice == "required":
-            structure = Structure(kind="grammar", text=grammars.required())
-        elif any(tool.strict for tool in rules.tools) and grammars.trigger:
-            inner = await text.grammars.constraint(Structure(kind="grammar", text=grammars.behind_trigger()))
-            return AtTrigger(inner, Trigger(text=grammars.trigger.encode(), text_of=text_of))
+        if grammars.trigger and structure is None and rules.choice == "auto":
+            return await _at_trigger(rules, grammars, text, text_of)
+        structure = _with_calls(structure, rules, grammars)
     if structure is None:
         return None
     if request.min_tokens or request.ignore_eos:
@@ -46,6 +43,30 @@ async def constraint_of(
     if form is None or form.thoughts is None:
         return constraint
     return AfterThoughts(constraint, _thoughts(form.thoughts, text, text_of, has_begun=thinks))
+
+
+def _with_calls(structure: Structure | None, rules: ToolRules, grammars: ToolGrammars) -> Structure | None:
+    """The structure of an answer that may, or must, call tools."""
+    if rules.choice == "required":
+        if structure:
+            raise RequestError("An answer cannot have a structure and be a call to a tool that is required.")
+        return Structure(kind="grammar", text=grammars.required())
+    if structure is None:
+        strict = any(tool.strict for tool in rules.tools)
+        return Structure(kind="grammar", text=grammars.not_required()) if strict else None
+    if structure.kind not in ("json_object", "json_schema"):
+        raise RequestError("Beside tools the structure of an answer is JSON; leave the tools out, or set choice none.")
+    return Structure(kind="grammar", text=grammars.or_json(schema_text(structure)))
+
+
+async def _at_trigger(
+    rules: ToolRules, grammars: ToolGrammars, text: ModelText, text_of: Callable[[int], bytes]
+) -> Constraint | None:
+    """The constraint for calls wherever they begin; None unless a tool is strict."""
+    if not any(tool.strict for tool in rules.tools):
+        return None
+    inner = await text.grammars.constraint(Structure(kind="grammar", text=grammars.behind_trigger()))
+    return AtTrigger(inner, Trigger(text=grammars.trigger.encode(), text_of=text_of))
 
 
 def _thoughts(

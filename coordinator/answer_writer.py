@@ -66,7 +66,7 @@ class AnswerWriter:
         self._waiting_ids: list[int] = []
         self._waiting_likelihoods: list[TokenLikelihood] = []
         self._tokens = tokens
-        self._completion_tokens = self._thinking_tokens = 0
+        self._completion_tokens = self._thinking_tokens = self._cached_tokens = 0
 
     def take(self, event: Token | Ended) -> list[Piece]:
         """The pieces that have become certain with `event`."""
@@ -77,6 +77,7 @@ class AnswerWriter:
                 parts.append(Part(kind="text", text=rest))
         else:
             parts = self._stopped(self._parts.push(self._text_of(event.token_id)))
+            self._cached_tokens += event.cached_tokens
             if event.log_probabilities and event.token_id not in self._request.stop_ids:
                 self._waiting_likelihoods.append(self._likelihood(event))
             if self._stops.matched is not None or self._parts.is_over:
@@ -98,6 +99,7 @@ class AnswerWriter:
         usage = Usage(
             prompt_tokens=0 if self._index else len(self._request.token_ids),
             completion_tokens=self._completion_tokens,
+            cached_tokens=0 if self._index else self._cached_tokens,
             thinking_tokens=self._thinking_tokens,
         )
         return Finished(

@@ -95,7 +95,8 @@ class ServiceKeeper:
             service, _ = _outcome(task)
         assert service.plan is not None
         if model and not await self._is_served(service, model):
-            raise OtherModelError(str(other_model(service.plan)))
+            refusal = other_model(service.plan)
+            raise OtherModelError(refusal.message, remedy=refusal.remedy)
         return service
 
     async def as_served(self, service: ModelService, request: PlanRequest) -> PlanRequest:

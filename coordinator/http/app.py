@@ -50,4 +50,4 @@ def make_app(coordinator: Coordinator, settings: HttpSettings, activity: Activit
         },
     )
     host = socket.gethostname()
-    return Guard(app, settings, activity, (host, f"{host}.local", socket.getfqdn()))
+    return Guard(app, settings, activity, (host, f"{host.partition('.')[0]}.local"))

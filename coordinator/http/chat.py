@@ -17,13 +17,12 @@ from coordinator.coordinator import Coordinator
 from coordinator.http.bodies import read_body
 from coordinator.http.chat_body import IGNORED, ChatBody
 from coordinator.http.event_stream import EventStream, begun, event, unless_left
-from coordinator.http.failures import failure_of, openai_body
 from coordinator.http.likelihoods import chat_logprobs
+from coordinator.http.openai_stream import openai_stream
 from coordinator.http.reply import Replies, Reply, usage_of
 from layerline.requests import AnswerItem, Finished, GenerateRequest, Piece
 from layerline.version import __version__
 
-DONE = b"data: [DONE]\n\n"
 FINGERPRINT = f"layerline-{__version__}"
 
 
@@ -33,19 +32,24 @@ def chat_routes(coordinator: Coordinator) -> list[BaseRoute]:
     async def chat(request: Request) -> Response | ASGIApp:
         body = await read_body(request, ChatBody, IGNORED)
         asked = body.request()
-        head = _head("chat.completion.chunk" if body.stream else "chat.completion", coordinator.facts().model)
+
+        def head() -> dict[str, Any]:  # of the model that answers, which may be brought up for it
+            kind = "chat.completion.chunk" if body.stream else "chat.completion"
+            return head_of("chatcmpl", kind, coordinator.facts().model)
+
         if body.stream:
             items = await unless_left(request, begun(coordinator.generate(asked)))
-            return EventStream(_chunks(items, asked, head, tells_usage=body.tells_usage))
+            return EventStream(openai_stream(_chunks(items, asked, head(), tells_usage=body.tells_usage)))
         replies = await unless_left(request, Replies.of(coordinator.generate(asked)))
-        return JSONResponse(_whole(replies, asked, head))
+        return JSONResponse(_whole(replies, asked, head()))
 
     return [Route("/v1/chat/completions", chat, methods=["POST"])]
 
 
-def _head(kind: str, model: str) -> dict[str, Any]:
+def head_of(prefix: str, kind: str, model: str) -> dict[str, Any]:
+    """What every object of an answer begins with."""
     return {
-        "id": f"chatcmpl-{secrets.token_hex(12)}",
+        "id": f"{prefix}-{secrets.token_hex(12)}",
         "object": kind,
         "created": int(time.time()),
         "model": model,
@@ -90,22 +94,18 @@ async def _chunks(
         choice = {"index": index, "delta": delta, "logprobs": likely, "finish_reason": reason}
         return event({**head, "choices": [choice], **usage})
 
-    try:
-        for index in range(asked.n):
-            yield chunk(index, {"role": "assistant", "content": "", "refusal": None})
-        async with aclosing(items):
-            async for item in items:
-                if isinstance(item, Finished):
-                    finished.append(item)
-                    yield chunk(item.index, {}, item.finish_reason)
-                elif isinstance(item, Piece):
-                    likely = chat_logprobs(item.likelihoods) if item.likelihoods else None
-                    yield chunk(item.index, _delta(item), likely=likely)
-        if tells_usage:
-            yield event({**head, "choices": [], "usage": usage_of(finished)})
-        yield DONE
-    except Exception as failure:  # noqa: BLE001  # the HTTP boundary: the status is sent already
-        yield event(openai_body(failure_of(failure)))
+    for index in range(asked.n):
+        yield chunk(index, {"role": "assistant", "content": "", "refusal": None})
+    async with aclosing(items):
+        async for item in items:
+            if isinstance(item, Finished):
+                finished.append(item)
+                yield chunk(item.index, {}, item.finish_reason)
+            elif isinstance(item, Piece):
+                likely = chat_logprobs(item.likelihoods) if item.likelihoods else None
+                yield chunk(item.index, _delta(item), likely=likely)
+    if tells_usage:
+        yield event({**head, "choices": [], "usage": usage_of(finished)})
 
 
 def _delta(piece: Piece) -> dict[str, Any]:

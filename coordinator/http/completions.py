@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -16,12 +14,13 @@ from starlette.types import ASGIApp
 from coordinator.concurrency import all_of
 from coordinator.coordinator import Coordinator
 from coordinator.http.bodies import read_body, refusal, refused_by_nouns
-from coordinator.http.chat import DONE, FINGERPRINT
+from coordinator.http.chat import head_of
 from coordinator.http.chat_body import ResponseFormat, structure_of
 from coordinator.http.event_stream import EventStream, begun, event, unless_left
-from coordinator.http.failures import HttpError, failure_of, openai_body
+from coordinator.http.failures import HttpError
 from coordinator.http.likelihoods import completion_logprobs
 from coordinator.http.merged import merged
+from coordinator.http.openai_stream import openai_stream
 from coordinator.http.reply import Replies, Reply, usage_of
 from coordinator.http.sampling_body import SamplingBody
 from layerline.requests import AnswerItem, Finished, GenerateRequest, PromptLikelihoods
@@ -86,20 +85,17 @@ def completion_routes(coordinator: Coordinator) -> list[BaseRoute]:
     async def complete(request: Request) -> Response | ASGIApp:
         body = await read_body(request, CompletionBody, IGNORED)
         asked = body.requests()
-        head = {
-            "id": f"cmpl-{secrets.token_hex(12)}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": coordinator.facts().model,
-            "system_fingerprint": FINGERPRINT,
-        }
+
+        def head() -> dict[str, Any]:
+            return head_of("cmpl", "text_completion", coordinator.facts().model)
+
         if body.stream:
             streams = [coordinator.generate(each) for each in asked]
             items = await unless_left(request, begun(merged(streams)))
-            return EventStream(_chunks(items, body, head))
+            return EventStream(openai_stream(_chunks(items, body, head())))
         found = await unless_left(request, all_of(Replies.of(coordinator.generate(each)) for each in asked))
         echoes = [await _echo(coordinator, each) if body.echo else "" for each in asked]
-        return JSONResponse(_whole(found, echoes, body, head))
+        return JSONResponse(_whole(found, echoes, body, head()))
 
     return [Route("/v1/completions", complete, methods=["POST"])]
 
@@ -133,24 +129,20 @@ async def _chunks(
     usage: dict[str, Any] = {"usage": None} if body.tells_usage else {}
     finished: list[Finished] = []
     offsets: dict[int, int] = {}
-    try:
-        async with aclosing(items):
-            async for number, item in items:
-                if isinstance(item, PromptLikelihoods):
-                    continue
-                index = number * (body.n or 1) + item.index
-                choice: dict[str, Any] = {"index": index, "text": "", "logprobs": None, "finish_reason": None}
-                if isinstance(item, Finished):
-                    finished.append(item)
-                    choice["finish_reason"] = item.finish_reason
-                else:
-                    choice["text"] = item.text
-                    if item.likelihoods:
-                        choice["logprobs"] = completion_logprobs(item.likelihoods, offsets.get(index, 0))
-                    offsets[index] = offsets.get(index, 0) + len(item.text)
-                yield event({**head, "choices": [choice], **usage})
-        if body.tells_usage:
-            yield event({**head, "choices": [], "usage": usage_of(finished)})
-        yield DONE
-    except Exception as failure:  # noqa: BLE001  # the HTTP boundary: the status is sent already
-        yield event(openai_body(failure_of(failure)))
+    async with aclosing(items):
+        async for number, item in items:
+            if isinstance(item, PromptLikelihoods):
+                continue
+            index = number * (body.n or 1) + item.index
+            choice: dict[str, Any] = {"index": index, "text": "", "logprobs": None, "finish_reason": None}
+            if isinstance(item, Finished):
+                finished.append(item)
+                choice["finish_reason"] = item.finish_reason
+            else:
+                choice["text"] = item.text
+                if item.likelihoods:
+                    choice["logprobs"] = completion_logprobs(item.likelihoods, offsets.get(index, 0))
+                offsets[index] = offsets.get(index, 0) + len(item.text)
+            yield event({**head, "choices": [choice], **usage})
+    if body.tells_usage:
+        yield event({**head, "choices": [], "usage": usage_of(finished)})

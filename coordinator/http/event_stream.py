@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -136,8 +136,3 @@ async def _left(receive: Receive) -> None:
     """Returns once the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def collected(items: AsyncIterator[Item]) -> list[Item]:
-    """All of them."""
-    return [item async for item in items]

@@ -12,12 +12,16 @@ EndReason = Literal["stop", "length", "cancelled"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Token:
-    """A sequence has a further token. `position` counts from the first token of its prompt."""
+    """A sequence has a further token. `position` counts from the first token of its prompt.
+
+    The first of an answer tells how many tokens of the prompt were found computed.
+    """
 
     sequence: int
     token_id: int
     position: int
     first: bool  # of the answer
+    cached_tokens: int = 0
     log_probabilities: tuple[float, ...] = ()  # of it, and then of the likeliest in its place, if asked for
     likeliest_ids: tuple[int, ...] = ()
 

@@ -80,15 +80,13 @@ class RowBudget:
         self._proven_rows = max(prompt_rows, self._proven_rows // 2)
         self._since_decode += decode_rows > 0
 
-    def decode_rows(self, decoding: int, steps: int, *, prefilling: bool) -> int:
-        """Decode rows of a step: an equal part of the decoding sequences for each step that is to be in flight.
+    def decode_rows(self, *, prefilling: bool) -> int:
+        """The most decode rows of a step, however many a sequence has.
 
-        Were they all in one step, the other stages would have nothing to do while one computes it. A quarter of
-        the rows is kept for prompts while there are any, so that these go on under any number of decodes.
+        A quarter of the rows is kept for prompts while there are any, so that these go on under any number of decodes.
         """
-        share = -(-decoding // steps)
         kept = min(self._capacity.chunk_tokens, self._capacity.max_rows // KEPT_FOR_PROMPTS) if prefilling else 0
-        return min(share, self._capacity.max_rows - kept)
+        return self._capacity.max_rows - kept
 
     def prompt_rows(self, decoding: int, steps: int, *, prompt_tokens: int, decode_rows: int) -> int:
         """Prompt rows of a step with `decode_rows`, when `prompt_tokens` are being prefilled in all."""

@@ -209,13 +209,14 @@ class Scheduler:
     def _take_decode_rows(self, decoding: int) -> list[tuple[Span, list[int]]]:
         """Issues rows of this step's share of the decoding sequences, those that have waited longest: one of each.
 
-        Only where an answer left no choice there are more.
+        Only where an answer left no choice there are more. Each step that is to be in flight has an equal share: were
+        all in one step, the other stages would have nothing to do while one computes it.
         """
         issued: list[tuple[Span, list[int]]] = []
-        most = self._row_budget.decode_rows(decoding, self._steps_wanted.decoding, prefilling=bool(self._prefilling))
-        left = most
+        share = -(-decoding // self._steps_wanted.decoding)
+        left = self._row_budget.decode_rows(prefilling=bool(self._prefilling))
         for sequence in tuple(self._ready.values()):
-            if left <= 0:
+            if left == 0 or len(issued) == share:
                 break
             if sequence.id in self._ready and self._has_page(sequence):
                 rows = min(sequence.rows_to_issue, self._kv_pages.covered_rows(sequence), left)
@@ -316,9 +317,14 @@ class Scheduler:
     def _append(self, sequence: Sequence, token_id: int, drawn: SampledToken | None = None) -> list[Event]:
         """Writes a further token to a sequence's log, which may end it; `drawn` has what is told of it."""
         first = sequence.generated == 0
-        position = len(sequence.tokens)
+        token = Token(
+            sequence=sequence.id,
+            token_id=token_id,
+            position=len(sequence.tokens),
+            first=first,
+            cached_tokens=sequence.cached if first else 0,
+        )
         sequence.append(token_id)
-        token = Token(sequence=sequence.id, token_id=token_id, position=position, first=first)
         if sequence.request.sampling.log_probabilities is not None:
             # What had to come had no other in its place.
             told, ids = (drawn.log_probabilities, drawn.likeliest_ids) if drawn else ((0.0,), ())

@@ -37,6 +37,8 @@ class Prompt:
     def __post_init__(self) -> None:
         if self.raw and self.system is not None:
             raise UsageError("--raw and --system exclude each other.", remedy="Put the instructions into TEXT.")
+        if self.raw and self.options.get("template_variables"):
+            raise UsageError("--raw and --no-thinking exclude each other.", remedy="Only chat templates know thinking.")
 
 
 def run_prompt(prompt: Prompt, finding: Finding, request: PlanRequest) -> None:

@@ -1,4 +1,4 @@
-"""Penalties of what the answer has so far: alone, in a crowd, preempted and rebuilt, an answer is the plain model's."""
+"""Biases, and penalties of the answer so far: alone, in a crowd, preempted and rebuilt, it is the plain model's."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ WAYS = [
     Sampling(frequency_penalty=0.3),
     Sampling(presence_penalty=-0.1, frequency_penalty=-0.2),
     Sampling(repetition_penalty=1.1, presence_penalty=0.1, frequency_penalty=0.5),
+    Sampling(repetition_penalty=1.1, bias_ids=tuple(range(0, 260, 2)), biases=(-100.0,) * 130),
 ]
 
 
@@ -46,6 +47,8 @@ def plain_answer(reference: PreTrainedModel, asked: Asked) -> list[int]:
     tokens = list(asked.prompt)
     while len(tokens) < CONTEXT_TOKENS:
         logits = reference_logits(reference, tokens)[-1].astype(np.float32)
+        for token, bias in zip(asked.sampling.bias_ids, asked.sampling.biases, strict=True):
+            logits[token] += np.float32(bias)
         for token in set(tokens) if asked.sampling.repetition_penalty != 1.0 else ():
             penalty = np.float32(asked.sampling.repetition_penalty)
             logits[token] = logits[token] * penalty if logits[token] < 0 else logits[token] / penalty

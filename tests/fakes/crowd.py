@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import replace
+from typing import Any
 
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Event, Token
@@ -51,12 +52,17 @@ class Crowd:
         )
         self.scheduler = Scheduler(self.capacity)
 
-    def ask(self, sequence: int, prompt: list[int], max_tokens: int, sampling: Sampling | None = None) -> None:
+    def ask(
+        self, sequence: int, prompt: list[int], max_tokens: int, sampling: Sampling | None = None, **fields: Any
+    ) -> None:
+        """Adds a request; the further `fields` are the sequence's."""
         self.answers[sequence] = []
-        request = SequenceRequest(
-            sequence=sequence, token_ids=tuple(prompt), max_tokens=max_tokens, sampling=sampling or Sampling()
+        sampling = sampling or Sampling()
+        self.scheduler.add(
+            SequenceRequest(
+                sequence=sequence, token_ids=tuple(prompt), max_tokens=max_tokens, sampling=sampling, **fields
+            )
         )
-        self.scheduler.add(request)
 
     def drain(self) -> None:
         """Moves until all who asked have their answers."""

@@ -1,4 +1,4 @@
-"""The project's law for logits: float32 ones stay within 1e-4 of the plain model's, as a share of the largest."""
+"""Logits by chance, and their law: float32 ones are within 1e-4 of the plain model's, as a share of the largest."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def assert_close(found: NDArray[np.float32], expected: NDArray[np.float32]) -> N
     largest = np.abs(expected).max(axis=-1, keepdims=True)
     bounds = np.broadcast_to(TOLERANCE * largest, expected.shape)  # the comparison takes equal shapes only
     np.testing.assert_array_less(np.abs(found - expected), bounds)
+
+
+def random_logits(seed: int, vocabulary: int) -> NDArray[np.float32]:
+    """Logits of one row, as spread as a model's."""
+    return 3 * np.random.default_rng(seed).standard_normal(vocabulary, dtype=np.float32)

@@ -15,10 +15,7 @@ ALPHABET = string.ascii_letters + string.digits
 
 
 class Calls:
-    """Collects the pieces of calls. `properties` are the schemas of a tool's arguments, by name.
-
-    `id_length` is how many letters the model's template wants in an id, which begins with `id_prefix`.
-    """
+    """Numbers the calls of an answer to a chat with `rules`, gives them ids, and hands their pieces to `tell`."""
 
     def __init__(self, rules: ToolRules | None, tell: Callable[[ToolCallPiece], None]) -> None:
         self.count = 0

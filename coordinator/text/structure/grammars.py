@@ -11,19 +11,17 @@ import functools
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from coordinator.text.structure.readers import ModelTokens, nesting
+from coordinator.text.structure.json_options import JSON_OPTIONS
+from coordinator.text.structure.model_tokens import ModelTokens
 from coordinator.text.token_text import TokenText
 from layerline.errors import RequestError
 from layerline.mask_forms import smallest_mask
 from layerline.requests import Structure
 from layerline.token_mask import TokenMask
-
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_NESTING = 64
@@ -37,8 +35,7 @@ LIMITS = LLParserLimits(
     max_lexer_states=250_000,
     max_grammar_size=1_000_000,
 )
-JSON_OPTIONS: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-ANY_OBJECT = '{"type": "object"}'
+MOST_COMPILING = 2  # at a time; what takes long is not to hold up the others
 
 
 class GrammarConstraint:
@@ -88,18 +85,19 @@ class Grammars:
         self._stop_ids = sorted(stop_ids)
         self._tokenizer: LLTokenizer | None = None
         self._kept: OrderedDict[Structure, LLMatcher] = OrderedDict()
-        self._making = asyncio.Lock()
+        self._compiling = asyncio.Semaphore(MOST_COMPILING)
 
     async def constraint(self, structure: Structure) -> GrammarConstraint:
         """The constraint for an answer; RequestError for a structure that cannot be held to, with the reason."""
         _check_size(structure)
-        async with self._making:
-            matcher = self._kept.pop(structure, None)
-            if matcher is None:
+        matcher = self._kept.get(structure)
+        if matcher is None:
+            async with self._compiling:
                 matcher = await self._made(structure)
-            self._kept[structure] = matcher
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
+        self._kept[structure] = matcher
+        self._kept.move_to_end(structure)
+        if len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
         assert self._tokenizer is not None
         return GrammarConstraint(matcher.deep_copy(), self._tokenizer, len(self._tokens.ends))
 
@@ -143,11 +141,16 @@ def _grammar(structure: Structure) -> str:
         return LLMatcher.grammar_from_regex(structure.text)
     if structure.kind == "grammar":
         return LLMatcher.grammar_from_lark(structure.text)
-    text = structure.text if structure.kind == "json_schema" else ANY_OBJECT
+    text = schema_text(structure)
     try:
         return LLMatcher.grammar_from_json_schema(text, overrides=JSON_OPTIONS)
     except ValueError as error:
         raise _refused(structure, str(error)) from None
+
+
+def schema_text(structure: Structure) -> str:
+    """The JSON schema that a structure of JSON is."""
+    return structure.text if structure.kind == "json_schema" else '{"type": "object"}'
 
 
 def _check_size(structure: Structure) -> None:
@@ -160,8 +163,22 @@ def _check_size(structure: Structure) -> None:
             raise _refused(structure, str(error)) from None
         if not isinstance(value, dict | bool):
             raise _refused(structure, "it is no object")
-        if nesting(value) > MAX_NESTING:
+        if _nesting(value) > MAX_NESTING:
             raise _refused(structure, f"it is nested over {MAX_NESTING} deep")
+
+
+def _nesting(value: Any) -> int:
+    """How deep lists and objects are in each other."""
+    depth, layer = 0, [value]
+    while layer:
+        layer = [
+            inner
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        depth += 1
+    return depth
 
 
 def _refused(structure: Structure, why: str) -> RequestError:

@@ -13,6 +13,7 @@ from typing import Any
 
 from coordinator.text.answer_forms.calls import is_text
 from coordinator.text.answer_forms.form import AnswerForm
+from coordinator.text.structure.json_options import JSON_OPTIONS
 from layerline.chat import Tool, ToolRules
 from layerline.errors import RequestError
 
@@ -26,14 +27,16 @@ class Syntax(str):
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/ -]{1,128}")
 VALUE = Syntax("VALUE")
 OPEN, CLOSE, MAY_BE, OR = Syntax("("), Syntax(")"), Syntax(")?"), Syntax("|")
+ANY_TEXT = Syntax("/(?s:.*)/")
 VALUE_RULE = f"{VALUE}: /([^<]|<[^\\/])*/"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Writing:
-    """How a format writes a call: `begin` and `end` round all calls, `between` them, and the call itself by `body`.
+    """How a format writes calls: `begin` and `end` round all of them, `each_begin` and `each_end` round each.
 
-    `trigger` is the text after which a call must be one, `rest_from` how much of the call it has said already.
+    `between` stands between two, and `body` is the call itself. Where an answer is a call or none from its beginning,
+    and no marker tells which, `free` is an answer without any. `before` may stand before either.
     """
 
     body: Callable[[Tool], list[str]]
@@ -42,59 +45,74 @@ class Writing:
     between: tuple[str, ...] = ()
     each_begin: tuple[str, ...] = ()
     each_end: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    free: tuple[str, ...] = ()
 
 
 class ToolGrammars:
     """The grammars for a chat's tools; `control_id` tells a control token's id, None for what is text."""
 
     def __init__(self, form: AnswerForm, rules: ToolRules, control_id: Callable[[str], int | None]) -> None:
-        name = "gpt_oss" if form.harmony else form.tools.name if form.tools else "hermes"
-        self._writing = WRITINGS[name]
+        assert form.harmony or form.tools is not None, "a form for a chat whose tools may be called"
+        self._writing = WRITINGS[form.tools.name if form.tools else "gpt_oss"]
         self._rules = rules
         self._control_id = control_id
 
     @property
     def trigger(self) -> str:
-        """The text with which calls begin."""
-        return "".join((*self._writing.begin, *self._writing.each_begin))
+        """The text with which calls begin, wherever it comes; empty where that does not tell a call."""
+        return "" if self._writing.free else "".join((*self._writing.begin, *self._writing.each_begin))
 
     def required(self) -> str:
         """The grammar of an answer that is a call, or several."""
-        one, written = self._rules.only, self._writing
-        tools = [tool for tool in self._rules.tools if not one or tool.name == one]
-        more = f" ({self._marks(written.between)} call)*" if self._rules.parallel and not one else ""
-        start = f"start: {self._marks(written.begin)} call{more} {self._marks(written.end)}"
-        call = f"call: {self._marks(written.each_begin)} one_call {self._marks(written.each_end)}"
-        return "\n".join([start, call, *self._calls(tools)])
+        return self._whole("calls")
+
+    def not_required(self) -> str:
+        """The grammar of a whole answer that is calls or has none, for a format without a trigger."""
+        return self._whole("calls | free", f"free: {self._items(self._writing.free)}")
+
+    def or_json(self, schema: str) -> str:
+        """The grammar of an answer that is calls, or JSON by a schema."""
+        return self._whole("calls | answer", f"answer: %json {json.dumps(with_options(json.loads(schema)))}")
 
     def behind_trigger(self) -> str:
-        """The grammar of what comes behind the trigger, up to the end of the calls; strict tools are held to."""
+        """The grammar of what comes behind the trigger, up to the end of the calls."""
         written = self._writing
-        more = f" ({self._marks((*written.between, *written.each_begin))} call)*" if self._rules.parallel else ""
-        start = f"start: call{more} {self._marks(written.end)}"
-        call = f"call: one_call {self._marks(written.each_end)}"
-        return "\n".join([start, call, *self._calls(self._rules.tools)])
+        more = f" ({self._items((*written.between, *written.each_begin))} call)*" if self._rules.parallel else ""
+        start = f"start: call{more} {self._items(written.end)}"
+        return "\n".join([start, f"call: one_call {self._items(written.each_end)}", *self._calls(self._rules.tools)])
+
+    def _whole(self, answer: str, *rules: str) -> str:
+        one, written = self._rules.only, self._writing
+        tools = [tool for tool in self._rules.tools if not one or tool.name == one]
+        before = f"({self._items(written.before)})? " if written.before else ""
+        more = f" ({self._items(written.between)} call)*" if self._rules.parallel and not one else ""
+        calls = f"calls: {self._items(written.begin)} call{more} {self._items(written.end)}"
+        call = f"call: {self._items(written.each_begin)} one_call {self._items(written.each_end)}"
+        return "\n".join([f"start: {before}({answer})", calls, call, *rules, *self._calls(tools)])
 
     def _calls(self, tools: Sequence[Tool]) -> list[str]:
         rules = ["one_call: " + " | ".join(f"call_{index}" for index in range(len(tools)))]
         for index, tool in enumerate(tools):
             if not TOOL_NAME.fullmatch(tool.name):
                 raise RequestError(f"The name of the tool {tool.name[:60]!r} cannot be held to.")
-            rules.append(f"call_{index}: " + " ".join(self._item(item) for item in self._writing.body(tool)))
+            rules.append(f"call_{index}: {self._items(self._writing.body(tool))}")
         return [*rules, VALUE_RULE]
 
+    def _items(self, items: Sequence[str]) -> str:
+        """Pieces of a grammar in a row: control tokens by their ids, texts in quotation marks."""
+        return " ".join(self._item(item) for item in items) or '""'
+
     def _item(self, item: str) -> str:
-        return item if isinstance(item, Syntax) else self._mark(item)
+        if isinstance(item, Syntax):
+            return item
+        id_ = self._control_id(item)
+        return json.dumps(item, ensure_ascii=False) if id_ is None else f"<[{id_}]>"
 
-    def _marks(self, texts: Sequence[str]) -> str:
-        return " ".join(self._mark(text) for text in texts)
 
-    def _mark(self, text: str) -> str:
-        """A text, in which control tokens are told apart."""
-        id_ = self._control_id(text)
-        if id_ is not None:
-            return f"<[{id_}]>"
-        return json.dumps(text, ensure_ascii=False) if text else '""'
+def with_options(schema: Any) -> Any:
+    """A schema with how its JSON is written: without white space of a model's own, which may never end."""
+    return {**schema, "x-guidance": JSON_OPTIONS} if isinstance(schema, dict) else schema
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:
@@ -108,7 +126,7 @@ def schema_of(tool: Tool) -> dict[str, Any]:
 
 
 def _json(tool: Tool) -> Syntax:
-    return Syntax(f"%json {json.dumps(schema_of(tool))}")
+    return Syntax(f"%json {json.dumps(with_options(schema_of(tool)))}")
 
 
 def _named_object(key: str, before: str = "", after: str = "") -> Callable[[Tool], list[str]]:
@@ -163,7 +181,7 @@ def _properties(tool: Tool, *, quoted: bool = False) -> list[tuple[str, list[str
     for key, value in (schema.get("properties") or {}).items():
         if quoted or not is_text(value):
             own = {**value, **definitions} if isinstance(value, dict) else value
-            items: list[str] = [Syntax(f"%json {json.dumps(own)}")]
+            items: list[str] = [Syntax(f"%json {json.dumps(with_options(own))}")]
         else:
             items = _plain_text(f"{tool.name[:60]!r}, {key[:60]!r}", value)
         found.append((key, items, key in required))
@@ -202,7 +220,7 @@ WRITINGS: dict[str, Writing] = {
         body=_function_tags, each_begin=("<tool_call>",), each_end=("</tool_call>",), between=("\n",)
     ),
     "glm": Writing(body=_key_tags, each_begin=("<tool_call>",), each_end=("</tool_call>",), between=("\n",)),
-    "llama3_json": Writing(body=_named_object("parameters"), between=("; ",)),
+    "llama3_json": Writing(body=_named_object("parameters"), between=("; ",), free=(Syntax(r"/(?s:\s*([^{\s].*)?)/"),)),
     "mistral": Writing(body=_behind_name("[ARGS]"), each_begin=("[TOOL_CALLS]",)),
     "deepseek": Writing(
         begin=("<｜tool▁calls▁begin｜>",),
@@ -219,7 +237,9 @@ WRITINGS: dict[str, Writing] = {
         end=("<|tool_calls_section_end|>",),
     ),
     "lfm2": Writing(begin=("<|tool_call_start|>", "["), body=_python, between=(", ",), end=("]", "<|tool_call_end|>")),
-    "pythonic": Writing(begin=("[",), body=_python, between=(", ",), end=("]",)),
+    "pythonic": Writing(
+        begin=("[",), body=_python, between=(", ",), end=("]",), free=(Syntax(r"/(?s:\s*([^\[\s].*)?)/"),)
+    ),
     "gpt_oss": Writing(
         body=lambda tool: [
             f"commentary to=functions.{tool.name} ",
@@ -230,6 +250,8 @@ WRITINGS: dict[str, Writing] = {
         ],
         each_begin=("<|channel|>",),
         each_end=("<|call|>",),
+        before=("<|channel|>", "analysis", "<|message|>", ANY_TEXT, "<|end|>", "<|start|>", "assistant"),
+        free=("<|channel|>", "final", "<|message|>", ANY_TEXT),
     ),
 }
 """By the names of the formats."""

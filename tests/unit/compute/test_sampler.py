@@ -10,17 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from layerline.frames import Sampling
-from layerline.token_mask import TokenMask
 from node.step import sampler
 from node.step.sampler import draw, filtered, noise, penalised, uniform
+from tests.fakes.logits import random_logits
 
 VOCABULARY = 500
 SO_FAR = (3, 5, 499, 0)
 FILTERS: list[dict[str, Any]] = [{"top_k": 40}, {"top_p": 0.9}, {"min_p": 0.05}]
-
-
-def random_logits(seed: int) -> NDArray[np.float32]:
-    return 3 * np.random.default_rng(seed).standard_normal(VOCABULARY, dtype=np.float32)
 
 
 def distribution(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float64]:
@@ -41,12 +37,18 @@ def reference(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.flo
         LogitsProcessorList,
         MinPLogitsWarper,
         RepetitionPenaltyLogitsProcessor,
+        SequenceBiasLogitsProcessor,
         TemperatureLogitsWarper,
         TopKLogitsWarper,
         TopPLogitsWarper,
     )
 
     processors = LogitsProcessorList()
+    if sampling.bias_ids:
+        biases: list[list[list[int] | float]] = [
+            [[id_], bias] for id_, bias in zip(sampling.bias_ids, sampling.biases, strict=True)
+        ]
+        processors.append(SequenceBiasLogitsProcessor(biases))
     if sampling.repetition_penalty != 1.0:
         processors.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
     processors.append(TemperatureLogitsWarper(sampling.temperature))
@@ -77,12 +79,14 @@ def reference(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.flo
         {"min_p": 1.0},
         {"repetition_penalty": 1.3, "prompt_ids": SO_FAR},
         {"repetition_penalty": 0.8, "prompt_ids": SO_FAR},
+        {"bias_ids": (3, 400), "biases": (2.5, -30.0)},
+        {"bias_ids": (3, 7), "biases": (-4.0, 1.0), "repetition_penalty": 1.3, "prompt_ids": SO_FAR},
         {"temperature": 1.7, "top_k": 50, "top_p": 0.8, "min_p": 0.02, "repetition_penalty": 1.2, "prompt_ids": SO_FAR},
     ],
 )
 def test_the_distribution_is_that_of_transformers(settings: dict[str, object], seed: int) -> None:
     sampling = Sampling(**{"temperature": 1.0, **settings})  # type: ignore[arg-type]  # fields by name
-    logits = random_logits(seed)
+    logits = random_logits(seed, VOCABULARY)
     ours = distribution(logits, sampling)
     expected = reference(logits, sampling)
     np.testing.assert_array_equal(ours > 0, expected > 0)
@@ -93,7 +97,7 @@ def test_the_distribution_is_that_of_transformers(settings: dict[str, object], s
 @pytest.mark.parametrize("settings", [{"top_k": 10}, {"top_k": 10, "temperature": 2.5}, {"top_k": 10, "top_p": 0.95}])
 def test_draws_follow_the_distribution(settings: dict[str, Any]) -> None:
     """Pearson's chi-square over 20,000 positions; 0.999 quantile for the 9 degrees of freedom is 27.9."""
-    logits = random_logits(1)
+    logits = random_logits(1, VOCABULARY)
     sampling = Sampling(**{"temperature": 1.0, "seed": 11, **settings})
     probabilities = distribution(logits, sampling)
     drawn = [draw(logits, sampling, position) for position in range(20_000)]
@@ -151,7 +155,7 @@ def test_the_number_of_a_token_depends_on_no_other_token() -> None:
 
 def test_a_token_that_wins_among_all_wins_among_those_that_any_filter_keeps() -> None:
     """Filters, penalties of others, and a larger vocabulary take no part in it."""
-    logits, changed = random_logits(2), 0
+    logits, changed = random_logits(2, VOCABULARY), 0
     longer = np.concatenate([logits, np.full(1000, -100, np.float32)])
     for position in range(200):
         token = draw(logits, Sampling(temperature=1.0, seed=5), position)
@@ -169,7 +173,7 @@ def test_a_token_that_wins_among_all_wins_among_those_that_any_filter_keeps() ->
 
 
 def test_the_same_numbers_in_another_precision_give_the_same_tokens() -> None:
-    logits = random_logits(4)
+    logits = random_logits(4, VOCABULARY)
     exact = cast("NDArray[np.float32]", logits.astype(np.float64))
     for sampling in (Sampling(temperature=0.9, seed=2), Sampling(temperature=0.9, top_k=30, top_p=0.9, min_p=0.01)):
         assert [draw(logits, sampling, at) for at in range(100)] == [draw(exact, sampling, at) for at in range(100)]
@@ -201,6 +205,14 @@ def test_philox_is_the_published_one() -> None:
     assert int(np.random.Philox(key=0, counter=(1 << 256) - 1).random_raw()) == 0x16554D9ECA36314C
 
 
+def test_a_bias_forbids_a_token_or_all_others() -> None:
+    logits = random_logits(0, VOCABULARY)
+    likeliest = int(logits.argmax())
+    assert draw(logits, Sampling(bias_ids=(likeliest,), biases=(-100.0,)), 0) == int(np.argsort(logits)[-2])
+    assert draw(logits, Sampling(bias_ids=(17,), biases=(100.0,)), 0) == 17
+    assert int(logits.argmax()) == likeliest, "the logits are left alone"
+
+
 def test_greedy_takes_the_lowest_id_of_equals() -> None:
     logits = np.zeros(VOCABULARY, np.float32)
     logits[[7, 400]] = 1.0
@@ -217,7 +229,7 @@ def test_greedy_heeds_the_penalty_and_leaves_the_logits_alone() -> None:
 
 @pytest.mark.parametrize(("presence", "frequency"), [(0.7, 0.0), (0.0, 0.3), (-2.0, 2.0), (0.1, 0.25)])
 def test_tokens_of_the_answer_are_penalised_once_and_for_each_time(presence: float, frequency: float) -> None:
-    logits = random_logits(5)
+    logits = random_logits(5, VOCABULARY)
     answer = [7, 9, 7, 7, 499, 0]
     expected = logits.copy()
     for token in answer:
@@ -237,7 +249,7 @@ def test_tokens_of_the_answer_are_penalised_once_and_for_each_time(presence: flo
 
 
 def test_the_repetition_penalty_is_of_prompt_and_answer_once_and_comes_first() -> None:
-    logits = random_logits(6)
+    logits = random_logits(6, VOCABULARY)
     sampling = Sampling(
         repetition_penalty=1.5, presence_penalty=0.5, prompt_ids=(3, 9), answer_ids=(9, 11), answer_counts=(4, 1)
     )
@@ -264,7 +276,7 @@ def test_one_token_far_above_the_others_is_always_drawn() -> None:
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-320, 1e-45, 1e-7])
 def test_a_temperature_near_zero_takes_the_likeliest(temperature: float) -> None:
-    logits = random_logits(3)
+    logits = random_logits(3, VOCABULARY)
     assert draw(logits, Sampling(temperature=temperature, top_p=0.9, min_p=0.1), 5) == int(logits.argmax())
 
 
@@ -278,40 +290,6 @@ def test_the_ends_of_the_repetition_penalty_are_taken(penalty: float) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_from_logits_that_are_not_numbers_nothing_is_drawn(bad: float, temperature: float) -> None:
-    logits = random_logits(0)
+    logits = random_logits(0, VOCABULARY)
     logits[17] = bad
     assert draw(logits, Sampling(temperature=temperature), 0) is None
-
-
-MASKS = [TokenMask.allowing([3, 17, 400]), TokenMask.forbidding(set(range(VOCABULARY)) - {3, 17, 400})]
-BITMAP = TokenMask(form="bitmap", data=b"\x08\0\x02" + bytes(47) + b"\1")
-
-
-@pytest.mark.parametrize("mask", [*MASKS, BITMAP])
-@pytest.mark.parametrize("filters", [{}, *FILTERS, {"top_k": 1}])
-def test_only_what_a_mask_allows_is_drawn_by_the_shares_that_are_left(mask: TokenMask, filters: dict[str, Any]) -> None:
-    logits = random_logits(4)
-    alone = np.full(VOCABULARY, -np.inf, np.float32)
-    alone[[3, 17, 400]] = logits[[3, 17, 400]]
-    for position in range(50):
-        drawn = draw(logits, Sampling(temperature=5.0, mask=mask, **filters), position)
-        assert drawn in (3, 17, 400)
-        assert drawn == draw(alone, Sampling(temperature=5.0, **filters), position)
-    assert draw(logits, Sampling(mask=mask), 0) == int(alone.argmax())
-
-
-def test_a_mask_comes_after_the_penalties() -> None:
-    logits = np.zeros(VOCABULARY, np.float32)
-    logits[[3, 17]] = 2.0, 1.5
-    penalties = {"presence_penalty": 1.0, "answer_ids": (3,), "answer_counts": (1,)}
-    assert draw(logits, Sampling(mask=MASKS[0], **cast("Any", penalties)), 0) == 17
-    assert draw(logits, Sampling(mask=MASKS[0]), 0) == 3
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_mask_that_leaves_nothing_gives_no_token_nor_does_it_hide_what_is_no_number(temperature: float) -> None:
-    nothing = TokenMask.forbidding(range(VOCABULARY))
-    assert draw(random_logits(0), Sampling(temperature=temperature, mask=nothing), 0) is None
-    logits = random_logits(0)
-    logits[18] = np.nan
-    assert draw(logits, Sampling(temperature=temperature, mask=MASKS[0]), 0) is None

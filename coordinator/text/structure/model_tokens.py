@@ -1,9 +1,8 @@
-"""What llguidance is told of a model's tokens, and how deep a value is nested."""
+"""What llguidance is told of a model's tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from coordinator.text.token_text import TokenText
 
@@ -25,17 +24,3 @@ class ModelTokens:
     def __call__(self, text: str | bytes) -> list[int]:
         """The tokens of a text."""
         return self.cut(text if isinstance(text, str) else text.decode(errors="ignore"))
-
-
-def nesting(value: Any) -> int:
-    """How deep lists and objects are in each other."""
-    depth, layer = 0, [value]
-    while layer:
-        layer = [
-            inner
-            for outer in layer
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        depth += 1
-    return depth
