@@ -15,6 +15,7 @@ from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
+from coordinator.text.structure.closed_objects import closed
 from coordinator.text.structure.json_options import JSON_OPTIONS
 from coordinator.text.structure.model_tokens import ModelTokens
 from coordinator.text.token_text import TokenText
@@ -149,8 +150,8 @@ def _grammar(structure: Structure) -> str:
 
 
 def schema_text(structure: Structure) -> str:
-    """The JSON schema that a structure of JSON is."""
-    return structure.text if structure.kind == "json_schema" else '{"type": "object"}'
+    """The JSON schema that a structure of JSON is held to."""
+    return json.dumps(closed(json.loads(structure.text))) if structure.kind == "json_schema" else '{"type": "object"}'
 
 
 def _check_size(structure: Structure) -> None:

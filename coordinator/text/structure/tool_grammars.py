@@ -13,6 +13,7 @@ from typing import Any
 
 from coordinator.text.answer_forms.calls import is_text
 from coordinator.text.answer_forms.form import AnswerForm
+from coordinator.text.structure.closed_objects import closed
 from coordinator.text.structure.json_options import JSON_OPTIONS
 from layerline.chat import Tool, ToolRules
 from layerline.errors import RequestError
@@ -122,7 +123,8 @@ def schema_of(tool: Tool) -> dict[str, Any]:
     schema.setdefault("type", "object")
     if tool.strict:
         schema.setdefault("additionalProperties", False)
-    return schema
+    narrowed: dict[str, Any] = closed(schema)
+    return narrowed
 
 
 def _json(tool: Tool) -> Syntax:
