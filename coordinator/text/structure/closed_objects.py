@@ -62,9 +62,7 @@ def _meets(schema: dict[str, Any]) -> bool:
     if MEETING & schema.keys():
         return True
     elsewhere = {"$ref", "anyOf"} & schema.keys()
-    return bool(elsewhere) and bool(
-        schema.keys() - elsewhere - ANNOTATIONS - {"$defs", "definitions", "$schema", "$id"}
-    )
+    return bool(elsewhere and schema.keys() - elsewhere - ANNOTATIONS)
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
