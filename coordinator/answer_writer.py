@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from coordinator.likelihoods import likelihood_of
 from coordinator.prompt import Prompt
 from coordinator.scheduling.events import Ended, EndReason, Token
 from coordinator.scheduling.sequence import SequenceRequest
@@ -18,7 +19,7 @@ from coordinator.text.answer_forms.reader import AnswerReader, Part
 from coordinator.text.detokenizer import Detokenizer
 from coordinator.text.stop_strings import StopStrings
 from coordinator.text.token_text import TokenText
-from layerline.requests import Alternative, Finished, Piece, StageSummary, TokenLikelihood, Usage
+from layerline.requests import Finished, Piece, StageSummary, TokenLikelihood, Usage
 
 
 class Parts(Protocol):
@@ -79,7 +80,8 @@ class AnswerWriter:
             parts = self._stopped(self._parts.push(self._text_of(event.token_id)))
             self._cached_tokens += event.cached_tokens
             if event.log_probabilities and event.token_id not in self._request.stop_ids:
-                self._waiting_likelihoods.append(self._likelihood(event))
+                ids = (event.token_id, *event.likeliest_ids)
+                self._waiting_likelihoods.append(likelihood_of(self._tokens, ids, event.log_probabilities))
             if self._stops.matched is not None or self._parts.is_over:
                 self.reason = "stop"
         pieces = [
@@ -110,15 +112,8 @@ class AnswerWriter:
             seed=self._request.sampling.seed,
             index=self._index,
             losses=losses,
+            stopped_by=self._stops.matched or "",
         )
-
-    def _likelihood(self, event: Token) -> TokenLikelihood:
-        ids = (event.token_id, *event.likeliest_ids)
-        token, *likeliest = (
-            Alternative(token_id=id_, text=self._tokens.shown(id_), log_probability=told)
-            for id_, told in zip(ids, event.log_probabilities, strict=True)
-        )
-        return TokenLikelihood(token=token, likeliest=tuple(likeliest))
 
     def _text_of(self, token_id: int) -> str:
         self._stopwatch.tick()

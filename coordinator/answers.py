@@ -1,4 +1,4 @@
-"""From drawn tokens to pieces of text: the answers to one prompt, as they come.
+"""From a request to pieces of text: the answers to one prompt, as they come.
 
 Knows the tokenizer and what an answer consists of; the pages and steps are the engine's matter.
 """
@@ -6,15 +6,41 @@ Knows the tokenizer and what an answer consists of; the pages and steps are the 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 
 from coordinator.answer_writer import AnswerWriter
-from coordinator.engine import Answer
-from coordinator.prompt import Prompt
+from coordinator.engine import Answer, Engine
+from coordinator.likelihoods import prompt_likelihoods
+from coordinator.prompt import Prompt, read_prompt
 from coordinator.scheduling.events import Ended, Token
 from coordinator.stopwatch import Stopwatch
+from coordinator.text.model_text import ModelText
 from coordinator.text.token_text import TokenText
-from layerline.requests import AnswerItem, StageSummary
+from layerline.requests import AnswerItem, GenerateRequest, StageSummary
+
+
+async def answered(
+    request: GenerateRequest, engine: Engine, text: ModelText, *, context_tokens: int, stop_ids: frozenset[int]
+) -> AsyncGenerator[AnswerItem, None]:
+    """The answers to a request, piece by piece; ending the iteration cancels them on every node.
+
+    First comes what is to be told of the prompt, if anything is.
+    """
+    stopwatch = Stopwatch()
+    with engine.counting_refusals():
+        prompt = await read_prompt(request, text, context_tokens=context_tokens, stop_ids=stop_ids)
+    if request.prompt_log_probabilities is not None:
+        likely = prompt_likelihoods(prompt.token_ids, request.prompt_log_probabilities, engine, text.tokens)
+        async with aclosing(likely):
+            async for of_prompt in likely:
+                yield of_prompt
+    async with (
+        engine.answer(prompt.sequence, forks=request.n) as answer,
+        aclosing(answer_pieces(answer, prompt, text.tokens, stopwatch, engine.stages)) as pieces,
+    ):
+        async for piece in pieces:
+            yield piece
 
 
 async def answer_pieces(

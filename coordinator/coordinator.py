@@ -23,6 +23,7 @@ from coordinator.plan_match import does_for
 from coordinator.service_keeper import ServiceKeeper
 from coordinator.settings import CoordinatorSettings
 from layerline.addresses import split_address
+from layerline.embedding import Embedding, EmbeddingFinished, EmbedRequest
 from layerline.hold import HoldHello
 from layerline.plan import Plan
 from layerline.plan_request import PlanRequest
@@ -169,6 +170,13 @@ class Coordinator:
         async with aclosing(service.score(request)) as windows:
             async for window in windows:
                 yield window
+
+    async def embed(self, request: EmbedRequest) -> AsyncGenerator[Embedding | EmbeddingFinished, None]:
+        """Texts as vectors, with the model brought up first if it is not in service (any more)."""
+        service = await self._keeper.service_for(request.model)
+        async with aclosing(service.embed(request)) as embeddings:
+            async for each in embeddings:
+                yield each
 
     def stats(self) -> StatsReport | None:
         """How the work of the model in service goes; None while there is none."""

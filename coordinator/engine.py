@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from coordinator.concurrency import ended
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.events import Ended, Event, Failed, Scored, Token
+from coordinator.scheduling.events import Ended, Event, Failed, Scored, Summed, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
@@ -30,14 +30,14 @@ from layerline.errors import (
     blamed_on,
     typed,
 )
-from layerline.frames import StepResult
 from layerline.requests import StageSummary
 from layerline.stats_report import StatsReport
+from layerline.step_result import StepResult
 
 STEP_DEADLINE_S = 120.0
-MOST_LOSSES = 3  # of pipelines, that an answer goes through without a token or score: it may be what breaks them
+MOST_LOSSES = 3  # of pipelines, that an answer goes through without a token, score or sum: it may be what breaks them
 
-Progress = Token | Scored | Ended
+Progress = Token | Scored | Summed | Ended
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class Engine:
         self._recorder.told(events)
         for event in events:
             answer = self._answers.get(event.sequence)
-            if isinstance(event, Token | Scored):
+            if isinstance(event, Token | Scored | Summed):
                 self._losses.pop(event.sequence, None)
             if answer:
                 answer.put(event.error if isinstance(event, Failed) else event)

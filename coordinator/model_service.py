@@ -10,27 +10,27 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from coordinator.answers import answer_pieces
+from coordinator.answers import answered
 from coordinator.concurrency import ended
+from coordinator.embedding import embedded
 from coordinator.engine import STEP_DEADLINE_S, Engine
 from coordinator.made_plan import MadePlan, Planner, Tell, untold
 from coordinator.model_life import GiveUp, ModelLife, ModelState, Recovery
 from coordinator.node_client import NO_GROWTH_DEADLINE_S
 from coordinator.node_hold import HOLD_DEADLINES, HoldDeadlines
 from coordinator.pipeline import OpenPipeline
-from coordinator.prompt import prompt_ids, read_prompt
+from coordinator.prompt import prompt_ids
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scoring import scored
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
-from coordinator.stopwatch import Stopwatch
 from coordinator.text.model_text import ModelText, begun_text
 from coordinator.verdict import Patience, Verdict
+from layerline.embedding import Embedding, EmbeddingFinished, EmbedRequest
 from layerline.endings import NOT_FAILURES
 from layerline.errors import (
     DeadlineError,
@@ -142,18 +142,10 @@ class ModelService:
         cause = self._life.cause.message if self._life.cause else "Why is not known yet."
         return replace(report, diagnosis=(f"The pipeline is lost, and another one is being built. {cause}",))
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[AnswerItem, None]:
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[AnswerItem, None]:
         """The answers to a request, piece by piece; ending the iteration cancels them on every node."""
         engine, text, plan = self._parts
-        stopwatch = Stopwatch()
-        with engine.counting_refusals():
-            prompt = await read_prompt(request, text, context_tokens=plan.context_tokens, stop_ids=self._stop_ids)
-        async with (
-            engine.answer(prompt.sequence, forks=request.n) as answer,
-            aclosing(answer_pieces(answer, prompt, text.tokens, stopwatch, engine.stages)) as pieces,
-        ):
-            async for piece in pieces:
-                yield piece
+        return answered(request, engine, text, context_tokens=plan.context_tokens, stop_ids=self._stop_ids)
 
     async def prompt_ids(self, request: GenerateRequest) -> tuple[int, ...]:
         """The token ids of a request's prompt."""
@@ -170,6 +162,11 @@ class ModelService:
         """The scores of a text, window by window; ending the iteration cancels what is under way on every node."""
         engine, text, plan = self._parts
         return scored(request, engine, text, context_tokens=plan.context_tokens)
+
+    def embed(self, request: EmbedRequest) -> AsyncGenerator[Embedding | EmbeddingFinished, None]:
+        """Texts as vectors, in order; ending the iteration cancels what is under way on every node."""
+        engine, text, plan = self._parts
+        return embedded(request, engine, text, context_tokens=plan.context_tokens)
 
     @property
     def _parts(self) -> tuple[Engine, ModelText, Plan]:

@@ -72,11 +72,6 @@ async def read_prompt(
     request: GenerateRequest, text: ModelText, *, context_tokens: int, stop_ids: frozenset[int]
 ) -> Prompt:
     """The prompt of a request; RequestError for what cannot be rendered, tokenised or drawn with."""
-    if request.prompt_log_probabilities is not None:
-        raise RequestError(
-            "prompt_log_probabilities is not supported: log-probabilities are told of an answer's tokens alone.",
-            remedy="`score` tells those of a text.",
-        )
     form = text.answer_form(request.tools) if request.messages is not None else None
     token_ids = await prompt_ids(request, text, context_tokens=context_tokens)
     text.check_ids([each.token_id for each in request.logit_bias], context_tokens=len(request.logit_bias))

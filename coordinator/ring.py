@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layerline.frames import Frame, StepResult
+from layerline.frames import Frame
 from layerline.link import Receiver, Sender
+from layerline.step_result import StepResult
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

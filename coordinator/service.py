@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from coordinator.coordinator import Coordinator
+from layerline.embedding import EmbedRequest
 from layerline.errors import RequestError
 from layerline.plan_request import PlanRequest
 from layerline.reports import PlanReport
@@ -78,3 +79,12 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         async with aclosing(self._coordinator.score(from_message(ScoreRequest, request))) as events:
             async for event in events:
                 yield to_union(event, coordinator_pb2.ScoreEvent)
+
+    @stream_handler
+    async def Embed(
+        self, request: coordinator_pb2.EmbedRequest, context: Any
+    ) -> AsyncGenerator[coordinator_pb2.EmbedEvent, None]:
+        """Texts as vectors; the client's leaving ends it."""
+        async with aclosing(self._coordinator.embed(from_message(EmbedRequest, request))) as events:
+            async for event in events:
+                yield to_union(event, coordinator_pb2.EmbedEvent)

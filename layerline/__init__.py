@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from layerline.async_client import AsyncClient, AsyncStream
     from layerline.chat import Message, Tool, ToolCall, ToolRules
     from layerline.client import Client, Stream
+    from layerline.embedding import Embedding, EmbeddingFinished, EmbedOptions
     from layerline.errors import (
         DeadlineError,
         InternalError,
@@ -108,6 +109,7 @@ _HOMES = (
     "reports",
     "stats_report",
     "scoring",
+    "embedding",
     "perplexity",
     "client",
     "async_client",
@@ -123,6 +125,9 @@ __all__ = [
     "CoordinatorFacts",
     "DeadlineError",
     "DurationStats",
+    "EmbedOptions",
+    "Embedding",
+    "EmbeddingFinished",
     "Finished",
     "GenerateOptions",
     "InternalError",

@@ -14,11 +14,20 @@ import grpc
 import grpc.aio
 
 from layerline import calls
+from layerline.embedding import Embedding, EmbedOptions
 from layerline.endings import task_is_cancelled
 from layerline.errors import LayerlineError
 from layerline.plan_request import PlanOptions
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
-from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request, score_request
+from layerline.request_options import (
+    GivenMessage,
+    GivenText,
+    chat_request,
+    embed_request,
+    generate_request,
+    plan_request,
+    score_request,
+)
 from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
 from layerline.rpc.channels import CLIENT_OPTIONS
 from layerline.rpc.transport import Transport
@@ -169,6 +178,11 @@ class AsyncClient:
         """The log-probabilities of the tokens of a text or of token ids, each given those before it in its window."""
         return AsyncStream(self._connected, calls.score(score_request(text, token_ids, options)))
 
+    async def embed(self, texts: str | Iterable[GivenText], **options: Unpack[EmbedOptions]) -> tuple[Embedding, ...]:
+        """A vector for each text, or list of token ids; `EmbedRequest` tells which."""
+        async with AsyncStream(self._connected, calls.embed(embed_request(texts, options))) as embeddings:
+            return tuple([each async for each in embeddings])
+
     async def describe(self) -> CoordinatorFacts:
         """Who the coordinator is, and which model it has loaded."""
         return await self._ask(calls.describe())
@@ -242,7 +256,7 @@ class AsyncClient:
 async def _whole(answer: AsyncStream[Piece, Finished]) -> Completion:
     async with answer:
         pieces = [piece async for piece in answer]
-    return calls.completion(pieces, answer.all_finished)
+    return calls.completion(pieces, answer)
 
 
 async def _find_addresses() -> tuple[str, ...]:

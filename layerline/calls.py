@@ -15,6 +15,7 @@ from google.protobuf.message import Message as WireMessage
 
 from layerline.addresses import split_address
 from layerline.checks import shown
+from layerline.embedding import Embedding, EmbeddingFinished, EmbedRequest
 from layerline.errors import (
     DeadlineError,
     LayerlineError,
@@ -25,9 +26,9 @@ from layerline.errors import (
     WireVersionError,
 )
 from layerline.plan_request import PlanRequest
-from layerline.readers import AnswerReader, PrepareReader, Reader, ScoreReader
+from layerline.readers import AnswerReader, PartsReader, PrepareReader, Reader
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
-from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.requests import Completion, Finished, GenerateRequest, Piece, PromptLikelihoods
 from layerline.rpc.channels import MAX_MESSAGE_BYTES
 from layerline.rpc.convert import from_message, to_message
 from layerline.rpc.status import DETAIL_KEY, TOO_LARGE, error_from_rpc
@@ -99,6 +100,12 @@ class StreamEnd(Generic[Item, End]):
         """How each answer of the stream ended, in order; empty while one has not."""
         return self._reader.all_finished
 
+    @property
+    def of_prompt(self) -> tuple[PromptLikelihoods, ...]:
+        """How likely the tokens of the prompt were, if that was asked for."""
+        reader: object = self._reader
+        return reader.of_prompt if isinstance(reader, AnswerReader) else ()
+
 
 def describe() -> UnaryCall[CoordinatorFacts]:
     """Who the coordinator is; the first call on every connection."""
@@ -142,7 +149,13 @@ def generate(request: GenerateRequest) -> StreamCall[Piece, Finished]:
 def score(request: ScoreRequest) -> StreamCall[WindowScores, ScoringFinished]:
     """Scores a text; RequestError for one that no message can hold."""
     message = _sendable(to_message(request, coordinator_pb2.ScoreRequest), "text", "Score it in parts.")
-    return StreamCall(method="Score", message=message, reader=ScoreReader())
+    return StreamCall(method="Score", message=message, reader=PartsReader(WindowScores, ScoringFinished))
+
+
+def embed(request: EmbedRequest) -> StreamCall[Embedding, EmbeddingFinished]:
+    """Texts as vectors; RequestError for what no message can hold."""
+    message = _sendable(to_message(request, coordinator_pb2.EmbedRequest), "inputs", "Ask for fewer at a time.")
+    return StreamCall(method="Embed", message=message, reader=PartsReader(Embedding, EmbeddingFinished))
 
 
 def _sendable(message: WireMessage, what: str, remedy: str) -> WireMessage:
@@ -154,10 +167,10 @@ def _sendable(message: WireMessage, what: str, remedy: str) -> WireMessage:
     return message
 
 
-def completion(pieces: Iterable[Piece], all_finished: Sequence[Finished]) -> Completion:
+def completion(pieces: Iterable[Piece], end: StreamEnd[Piece, Finished]) -> Completion:
     """The whole answer, or answers, once their stream has ended."""
-    assert all_finished, "a stream ends with what finished it, or with an error"
-    return Completion.joined(tuple(pieces), *all_finished)
+    assert end.all_finished, "a stream ends with what finished it, or with an error"
+    return Completion.joined(tuple(pieces), *end.all_finished, of_prompt=end.of_prompt)
 
 
 def require_finished(reader: Reader[object, object], peer: str) -> None:

@@ -16,11 +16,20 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 import grpc
 
 from layerline import calls
+from layerline.embedding import Embedding, EmbedOptions
 from layerline.errors import LayerlineError
 from layerline.plan_request import PlanOptions
 from layerline.readers import Reader
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
-from layerline.request_options import GivenMessage, chat_request, generate_request, plan_request, score_request
+from layerline.request_options import (
+    GivenMessage,
+    GivenText,
+    chat_request,
+    embed_request,
+    generate_request,
+    plan_request,
+    score_request,
+)
 from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2_grpc
@@ -147,6 +156,11 @@ class Client:
         """The log-probabilities of the tokens of a text or of token ids, each given those before it in its window."""
         return self._stream(calls.score(score_request(text, token_ids, options)))
 
+    def embed(self, texts: str | Iterable[GivenText], **options: Unpack[EmbedOptions]) -> tuple[Embedding, ...]:
+        """A vector for each text, or list of token ids; `EmbedRequest` tells which."""
+        with self._stream(calls.embed(embed_request(texts, options))) as embeddings:
+            return tuple(embeddings)
+
     def describe(self) -> CoordinatorFacts:
         """Who the coordinator is, and which model it has loaded."""
         return self._ask(calls.describe())
@@ -195,7 +209,7 @@ class Client:
         if stream:
             return answer
         with answer:
-            return calls.completion(list(answer), answer.all_finished)
+            return calls.completion(list(answer), answer)
 
     def _ask(self, call: calls.UnaryCall[Reply]) -> Reply:
         connection = self._connected()

@@ -1,8 +1,7 @@
-"""What travels on the ring: frames from stage to stage, results from the last stage to the coordinator.
+"""What travels on the ring from stage to stage; `layerline.step_result` is what the last stage returns.
 
 A frame carries all that a stage needs to obey: the positions and pages of its rows and, for rows after which
 a token is wanted, how to draw it. Stages therefore keep no state about sequences but the pages themselves.
-This module is long because every noun of the ring is in it, each with its checks.
 """
 
 from __future__ import annotations
@@ -137,6 +136,8 @@ class Span:
     draws: int = 0  # after how many of the last rows a token is drawn, each by itself
     sampling: Sampling | None = None  # how; set if any is drawn
     next_ids: tuple[int, ...] = ()  # of known tokens, one after each of the last rows, that are to be scored
+    likeliest: int = 0  # tokens that are told beside each of these
+    summed: int = 0  # how many of the last rows are told as one sum
     states: tuple[StateRun, ...] = ()
 
     def __post_init__(self) -> None:
@@ -151,7 +152,10 @@ class Span:
         require(self.draws <= 1 or alike, "a span with a penalty draws once")
         require(self.draws <= 1 or self.sampling is None or self.sampling.mask is None, "a span with a mask draws once")
         require(len(self.next_ids) <= self.count, "a span is scored after none, some or all of its rows")
-        require(self.draws == 0 or not self.next_ids, "a span draws or is scored")
+        require(0 <= self.summed <= self.count, "a span has none, some or all of its rows summed")
+        wanted = (self.draws > 0) + bool(self.next_ids) + (self.summed > 0)
+        require(wanted <= 1, "a span draws, is scored or is summed")
+        require(0 <= self.likeliest <= (MAX_ALTERNATIVES if self.next_ids else 0), "likeliest tokens out of range")
         if self.states:
             self._check_states()
 
@@ -241,54 +245,6 @@ class Frame:
     def rows(self) -> int:
         """Rows of all spans together."""
         return sum(span.count for span in self.spans)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SampledToken:
-    """A token drawn for a `position` of a sequence, after the row before it.
-
-    `logits` [vocabulary] float32 only if asked for, as `log_probabilities`: of the token, and then of the likeliest in
-    its place, of which `likeliest_ids` are the tokens.
-    """
-
-    sequence: int
-    position: int
-    token_id: int
-    logits: TensorBytes | None = None
-    log_probabilities: tuple[float, ...] = ()
-    likeliest_ids: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        count = len(self.log_probabilities)
-        require(count == (len(self.likeliest_ids) + 1 if count else 0), "log-probabilities without their tokens")
-        require(count <= MAX_ALTERNATIVES + 1, "too many log-probabilities")
-        fair = all(-math.inf <= each <= 0.0 for each in self.log_probabilities)
-        require(fair, "a log-probability is a number and at most 0")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenScores:
-    """The log-probabilities of neighbouring tokens of a sequence, from `position` on, each given all before it."""
-
-    sequence: int
-    position: int
-    log_probabilities: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        fair = all(-math.inf < score <= 0.0 for score in self.log_probabilities)
-        require(fair, "a log-probability is a number and at most 0")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepResult:
-    """What the last stage returns for a step."""
-
-    epoch: int
-    step: int
-    sampled: tuple[SampledToken, ...] = ()
-    timings: tuple[StageTiming, ...] = ()
-    failed: tuple[int, ...] = ()  # sequences of which a row is not numbers; nothing is drawn or scored for them
-    scores: tuple[TokenScores, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ Knows the messages, and nothing of calls.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message as WireMessage
 
@@ -13,10 +13,11 @@ from layerline.errors import ProtocolError
 from layerline.reports import PrepareEvent, Ready
 from layerline.requests import AnswerItem, Finished, Piece, PromptLikelihoods
 from layerline.rpc.convert import from_union
-from layerline.scoring import ScoringFinished, WindowScores
 
 Item_co = TypeVar("Item_co", covariant=True)
 End_co = TypeVar("End_co", covariant=True)
+Part = TypeVar("Part")
+End = TypeVar("End")
 
 
 class Reader(Protocol[Item_co, End_co]):
@@ -72,16 +73,19 @@ class PrepareReader:
         return event
 
 
-class ScoreReader:
-    """Windows of a text with their scores, and how the text finished."""
+class PartsReader(Generic[Part, End]):
+    """Parts of the kind `part`, and what they end with, of the kind `end`."""
 
-    def __init__(self) -> None:
-        self.all_finished: tuple[ScoringFinished, ...] = ()
+    def __init__(self, part: type[Part], end: type[End]) -> None:
+        self.all_finished: tuple[End, ...] = ()
+        self._part = part
+        self._end = end
 
-    def read(self, message: WireMessage) -> WindowScores | None:
-        """The window in `message`, None if it says how the text finished."""
-        event: WindowScores | ScoringFinished = from_union(WindowScores | ScoringFinished, message)
-        if isinstance(event, WindowScores):
-            return event
-        self.all_finished = (event,)
-        return None
+    def read(self, message: WireMessage) -> Part | None:
+        """The part in `message`, None if it says how all ended."""
+        event = from_union(self._part | self._end, message)
+        if isinstance(event, self._end):
+            self.all_finished = (event,)
+            return None
+        part: Part = event
+        return part

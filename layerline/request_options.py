@@ -7,21 +7,23 @@ Knows nothing of messages on the wire.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 from layerline.chat import Message, ToolRules
 from layerline.checks import shown
+from layerline.embedding import EmbedInput, EmbedOptions, EmbedRequest
 from layerline.errors import UsageError
-from layerline.option import Text, options_of
+from layerline.option import Listed, Text, WholeNumber, options_of
 from layerline.plan_request import PlanOptions, PlanRequest
-from layerline.requests import GenerateOptions, GenerateRequest, TokenBias
+from layerline.requests import MAX_TOKEN_ID, GenerateOptions, GenerateRequest, TokenBias
 from layerline.sampling import SamplingOptions
 from layerline.scoring import ScoreOptions, ScoreRequest
 from layerline.tool_options import tool_call, tool_rules
 
 GivenMessage = Message | Mapping[str, Any]
+GivenText = str | Sequence[int]
 MESSAGE_KEYS = ("role", "content", "thinking", "reasoning_content", "tool_calls", "tool_call_id", "name")
 
 
@@ -58,6 +60,24 @@ def score_request(text: str | None, token_ids: Iterable[int] | None, options: Sc
     given = {"token_ids": token_ids} if text is None else {"text": _text(text, "text")}
     with _in_words("scored"):
         return ScoreRequest(**cast("Any", options), **cast("Any", given))
+
+
+def embed_request(texts: object, options: EmbedOptions) -> EmbedRequest:
+    """The request for the vectors of a text or of several, each of which may be given as token ids."""
+    _require_known(options, EmbedOptions)
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+        raise UsageError(f"embed takes a text or a list of texts, not {shown(texts)}.")
+    given = [texts] if isinstance(texts, str) else texts
+    with _in_words("embedded"):
+        inputs = tuple(_embed_input(index, each) for index, each in enumerate(given))
+        return EmbedRequest(inputs=inputs, **cast("Any", options))
+
+
+def _embed_input(index: int, given: object) -> EmbedInput:
+    if isinstance(given, str):
+        return EmbedInput(text=_text(given, f"texts[{index}]"))
+    ids = Listed(WholeNumber(0, MAX_TOKEN_ID), "token ids").read(given)
+    return EmbedInput(token_ids=cast("tuple[int, ...]", ids))
 
 
 def plan_request(model: str, options: PlanOptions) -> PlanRequest:

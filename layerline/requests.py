@@ -229,7 +229,7 @@ class StageSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """How an answer ended: "stop" (end of sequence or a stop string), "length" or "tool_calls".
+    """How an answer ended: "stop" (end of sequence or a stop string, `stopped_by`), "length" or "tool_calls".
 
     `seed` is the one that this answer was drawn with, `index` its number among the request's answers, from 0. The
     request was begun again `losses` times, on the way, in another pipeline, as the one it was in was lost.
@@ -242,6 +242,7 @@ class Finished:
     seed: int
     index: int = 0
     losses: int = 0
+    stopped_by: str = ""
 
 
 AnswerItem = PromptLikelihoods | Piece | Finished
@@ -252,7 +253,8 @@ AnswerItem = PromptLikelihoods | Piece | Finished
 class Completion:
     """A whole answer; the first of several has the `others`, in order.
 
-    `text` is what was said; what was thought, and which tools were called, are apart.
+    `text` is what was said; what was thought, and which tools were called, are apart. `of_prompt` says how likely the
+    prompt's tokens were, if that was asked for.
     """
 
     text: str
@@ -262,9 +264,16 @@ class Completion:
     thinking: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     likelihoods: tuple[TokenLikelihood, ...] = ()
+    of_prompt: tuple[PromptLikelihoods, ...] = ()
 
     @classmethod
-    def joined(cls, pieces: Sequence[Piece], finished: Finished, *others: Finished) -> Completion:
+    def joined(
+        cls,
+        pieces: Sequence[Piece],
+        finished: Finished,
+        *others: Finished,
+        of_prompt: tuple[PromptLikelihoods, ...] = (),
+    ) -> Completion:
         """The completion that the `pieces` of the answer `finished` make up, with those of the `others`."""
         own = [piece for piece in pieces if piece.index == finished.index]
         return cls(
@@ -275,6 +284,7 @@ class Completion:
             thinking="".join(piece.text for piece in own if piece.kind == "thinking"),
             tool_calls=joined_calls(own),
             likelihoods=tuple(likelihood for piece in own for likelihood in piece.likelihoods),
+            of_prompt=of_prompt,
         )
 
 

@@ -1,7 +1,7 @@
 """A stage: some layers of a model in memory, obeying frames.
 
-Owns what a frame asks for: its checks, which rows tokens are drawn or scored after, which sequences have failed.
-Keeps no state about sequences: a frame says where its rows are, what they read and how tokens are drawn. What
+Owns what a frame asks for: its checks, which rows tokens are drawn or scored after or are summed, which sequences have
+failed. Keeps no state about sequences: a frame says where its rows are, what they read and how tokens are drawn. What
 computes the layers is behind a seam (`node.step.computation`); knows nothing of transports, plans, clocks or other
 stages either.
 """
@@ -12,13 +12,14 @@ import dataclasses
 
 import numpy as np
 
-from layerline.frames import Frame, StepResult
+from layerline.frames import Frame
 from layerline.models.card import ModelCard
 from layerline.models.row_layout import row_into
 from layerline.plan import StageSpec
+from layerline.step_result import StepResult
 from node.step.admission import check_frame
 from node.step.computation import Computation, PassedRows, wanted_tokens
-from node.step.span_scores import scored_rows, span_scores
+from node.step.span_scores import scored_rows, span_scores, span_sums, summed_rows
 
 
 class Stage:
@@ -42,7 +43,7 @@ class Stage:
         return self._computation.kv_bytes
 
     def run(self, frame: Frame) -> Frame | StepResult:
-        """Computes one step: the frame for the next stage or, from the last one, what was drawn and scored.
+        """Computes one step: the frame for the next stage or, from the last one, what was drawn, scored and summed.
 
         Of several ranks this is for rank 0. Neither output has timings. Raises ProtocolError for a frame that is not
         for this stage, before anything is allocated.
@@ -66,9 +67,10 @@ class Stage:
 
 
 def _result(frame: Frame, rows: PassedRows) -> StepResult:
-    """What was drawn and scored. A sequence has failed if any of its rows is not numbers, even if no token is wanted
-    yet: what was written to its pages must not be read by others."""
-    wanted, known = wanted_tokens(frame.spans), scored_rows(frame.spans)
+    """What was drawn, scored and summed. A sequence has failed if any of its rows is not numbers, even if no token is
+    wanted yet: what was written to its pages must not be read by others.
+    """
+    wanted, known, summed = wanted_tokens(frame.spans), scored_rows(frame.spans), summed_rows(frame.spans)
     drawn = rows.drawn(wanted)
     scores, failed = span_scores(frame.spans, rows.scored(known))
     if len(drawn) < len(wanted):
@@ -82,6 +84,7 @@ def _result(frame: Frame, rows: PassedRows) -> StepResult:
         sampled=tuple(token for token in drawn if token.sequence not in failed),
         failed=tuple(sorted(failed)),
         scores=tuple(each for each in scores if each.sequence not in failed),
+        sums=tuple(each for each in span_sums(frame.spans, rows.summed(summed)) if each.sequence not in failed),
     )
 
 

@@ -15,6 +15,7 @@ from coordinator.coordinator import Coordinator
 from coordinator.http.activity import Activity
 from coordinator.http.chat import chat_routes
 from coordinator.http.completions import completion_routes
+from coordinator.http.embeddings import embedding_routes
 from coordinator.http.failures import HttpError, tell_failure
 from coordinator.http.guard import Guard
 from coordinator.http.server_facts import server_routes
@@ -29,6 +30,7 @@ def routes_of(coordinator: Coordinator, activity: Activity) -> list[BaseRoute]:
         *server_routes(coordinator, activity),
         *chat_routes(coordinator),
         *completion_routes(coordinator),
+        *embedding_routes(coordinator),
         *token_routes(coordinator),
     ]
 

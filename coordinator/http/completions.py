@@ -111,7 +111,10 @@ def _whole(found: list[Replies], echoes: list[str], body: CompletionBody, head: 
         for number, (replies, echo) in enumerate(zip(found, echoes, strict=True))
         for reply in replies.replies
     ]
-    return {**head, "choices": choices, "usage": usage_of([each for replies in found for each in replies.finished])}
+    usage = usage_of([each for replies in found for each in replies.finished])
+    if body.max_tokens == 0:  # the token that had to be drawn is not told
+        usage |= {"completion_tokens": 0, "total_tokens": usage["prompt_tokens"]}
+    return {**head, "choices": choices, "usage": usage}
 
 
 def _choice(index: int, reply: Reply, echo: str, body: CompletionBody) -> dict[str, Any]:

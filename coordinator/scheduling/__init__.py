@@ -15,9 +15,10 @@ the last stage to draw the next one; with it the sequence is **decoding**. The d
 `complete`, is written to the sequence's log, told to the caller as a `Token`, and is the next row to send. A sequence
 thus has many chunks in flight but one decode row.
 
-A text to be **scored** is prefilled likewise, all of it anew. No token is drawn: each chunk asks the last stage for the
-log-probabilities of the tokens that come after its rows, which are told as `Scored`, and with the last of them the
-sequence has ended. What has been told is not asked for again when it is prefilled once more.
+A text to be **read** is prefilled likewise, all of it anew. No token is drawn: each chunk asks the last stage for the
+log-probabilities of the tokens that come after its rows, which are told as `Scored`, or for the sum of its rows, told
+as `Summed`, and with the last of them the sequence has ended. What has been told is not asked for again when it is
+prefilled once more.
 
 A step mixes decode rows of the sequences that have waited longest and prompt chunks, decode rows first. As many
 steps are in flight as the pipeline has stages to keep busy; each takes its share of the decoding sequences, so that

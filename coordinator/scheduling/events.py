@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerline.errors import LayerlineError
+from layerline.frames import TensorBytes
 
 EndReason = Literal["stop", "length", "cancelled"]
 
@@ -28,11 +29,25 @@ class Token:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scored:
-    """Further tokens of a sequence are scored, from `position` on: the log-probability of each, given all before it."""
+    """Further tokens of a sequence are scored, from `position` on: the log-probability of each, given all before it.
+
+    Of each of them as many of the likeliest in its place are told, in a row, if they were asked for.
+    """
 
     sequence: int
     position: int
     log_probabilities: tuple[float, ...]
+    likeliest_ids: tuple[int, ...] = ()
+    likeliest_log_probabilities: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summed:
+    """Further rows of a sequence, so many, are summed: `total` [hidden], after the last norm."""
+
+    sequence: int
+    rows: int
+    total: TensorBytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,4 +66,4 @@ class Failed:
     error: LayerlineError
 
 
-Event = Token | Scored | Ended | Failed
+Event = Token | Scored | Summed | Ended | Failed

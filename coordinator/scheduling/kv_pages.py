@@ -240,7 +240,7 @@ class KvPages:
             return False
         cached = match.end_page * self.pool.page_tokens
         sequence.begin(self._extended(shared, pages), cached=cached, skipped_pages=match.skipped_pages)
-        self.lookup_tokens += 0 if sequence.request.is_scored else len(sequence.tokens)
+        self.lookup_tokens += 0 if sequence.request.is_read else len(sequence.tokens)
         self.hit_tokens += cached
         return True
 
@@ -271,8 +271,8 @@ class KvPages:
             self._promise_next(maker)
 
     def _keys(self, sequence: Sequence, tokens: int) -> list[PageKey]:
-        """The tokens of each whole page of the first `tokens` ones; none of a sequence that is scored."""
-        size, end = self.pool.page_tokens, 0 if sequence.request.is_scored else tokens
+        """The tokens of each whole page of the first `tokens` ones; none of a text that is read."""
+        size, end = self.pool.page_tokens, 0 if sequence.request.is_read else tokens
         return [tuple(sequence.tokens[first : first + size]) for first in range(0, end - size + 1, size)]
 
     def _first_positions(self, sequence: Sequence) -> int:

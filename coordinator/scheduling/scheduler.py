@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import replace
 
 from coordinator.scheduling.capacity import Capacity
-from coordinator.scheduling.events import Ended, EndReason, Event, Failed, Scored, Token
+from coordinator.scheduling.events import Ended, EndReason, Event, Failed, Scored, Summed, Token
 from coordinator.scheduling.figures import SchedulerFigures, SlotFigures
 from coordinator.scheduling.kv_pages import KvPages
 from coordinator.scheduling.limits import most_tokens, most_tokens_again
@@ -25,7 +25,8 @@ from coordinator.scheduling.slots import SlotPool
 from coordinator.scheduling.step import Step
 from coordinator.scheduling.steps_in_flight import StepsInFlight
 from layerline.errors import LayerlineError, OverloadedError, ProtocolError, RequestError, StageFailedError
-from layerline.frames import SampledToken, Span, StepResult, TokenScores
+from layerline.frames import Span
+from layerline.step_result import RowSum, SampledToken, StepResult, TokenScores
 
 
 class Scheduler:
@@ -136,8 +137,9 @@ class Scheduler:
         """
         if not self._in_flight:
             raise ProtocolError(f"The last stage returned step {result.step}; the step due is none.")
-        sampled, scores = self._in_flight[0].tokens_of(result), self._in_flight[0].scores_of(result)
-        step = self._in_flight.popleft()
+        step = self._in_flight[0]
+        sampled, scores, sums = step.tokens_of(result), step.scores_of(result), step.sums_of(result)
+        self._in_flight.popleft()
         self._learn(step, result, took_us)
         events: list[Event] = []
         for span in step.spans:
@@ -152,6 +154,8 @@ class Scheduler:
                 events += self._accept(sequence, sampled[sequence.id, span.end])
             elif span.next_ids:
                 events += self._take_scores(sequence, scores[sequence.id])
+            elif span.summed:
+                events += self._take_sum(sequence, sums[sequence.id])
             self._settle(sequence)
         return tuple(events)
 
@@ -343,14 +347,24 @@ class Scheduler:
         return Failed(sequence=sequence.id, error=RequestError(f"The structure cannot be followed: {why.rstrip('.')}."))
 
     def _take_scores(self, sequence: Sequence, scores: TokenScores) -> list[Event]:
-        sequence.scored += len(scores.log_probabilities)
-        assert scores.position + len(scores.log_probabilities) == sequence.scored + 1, "steps come back in order"
-        events: list[Event] = [
-            Scored(sequence=sequence.id, position=scores.position, log_probabilities=scores.log_probabilities)
-        ]
-        if sequence.scored == len(sequence.request.next_ids):
-            events += self._end(sequence, "length")
-        return events
+        assert scores.position == sequence.told + 1, "steps come back in order"
+        event = Scored(
+            sequence=sequence.id,
+            position=scores.position,
+            log_probabilities=scores.log_probabilities,
+            likeliest_ids=scores.likeliest_ids,
+            likeliest_log_probabilities=scores.likeliest_log_probabilities,
+        )
+        return self._told(sequence, event, sequence.told + len(scores.log_probabilities))
+
+    def _take_sum(self, sequence: Sequence, row_sum: RowSum) -> list[Event]:
+        event = Summed(sequence=sequence.id, rows=row_sum.rows, total=row_sum.total)
+        return self._told(sequence, event, row_sum.end)
+
+    def _told(self, sequence: Sequence, event: Event, end: int) -> list[Event]:
+        """The event that tells of the tokens before place `end` of a text, which may be all of them."""
+        sequence.told = end
+        return [event, *(self._end(sequence, "length") if end == len(sequence.tokens) else ())]
 
     def _end_from_outside(self, sequence_id: int, reason: EndReason) -> tuple[Event, ...]:
         sequence = self._sequences.get(sequence_id)

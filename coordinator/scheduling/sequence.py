@@ -3,7 +3,7 @@
 States, and what is true in them (the package's docstring tells the whole life):
 
 waiting     no pages, no step in flight; the log is complete, so prefilling it rebuilds everything.
-prefilling  has pages for its log; not all of the log has been issued since it was admitted, or it is scored.
+prefilling  has pages for its log; not all of the log has been issued since it was admitted, or it is read.
 decoding    all of the log has been issued, or all but what has just come back: a token, and what must follow it.
 preempted   is to give up its pages; no new step, and waiting again when the last one in flight is back.
 ended       the caller has been told; the pages are held until no step in flight touches them.
@@ -24,6 +24,7 @@ from layerline.errors import InternalError
 from layerline.frames import PageRun, Sampling, Span, StateRun
 from layerline.token_mask import TokenMask
 
+SummedRows = Literal["", "all", "last"]
 State = Literal["waiting", "prefilling", "decoding", "preempted", "ended"]
 
 _NEXT_STATES: dict[State, tuple[State, ...]] = {
@@ -42,7 +43,8 @@ class SequenceRequest:
 
     None of those is drawn before there are `min_tokens`. The answer obeys the `constraint`, which is its own.
 
-    Or a text to be scored: `next_ids` has the token after each of `token_ids`, and none is drawn.
+    Or a text that is read, and no token drawn: `next_ids` has the token after each of `token_ids`, which is scored
+    beside the `likeliest` there; or the rows of all of them, or of the last one, are `summed`.
     """
 
     sequence: int
@@ -51,6 +53,8 @@ class SequenceRequest:
     sampling: Sampling = field(default_factory=Sampling)
     stop_ids: frozenset[int] = frozenset()
     next_ids: tuple[int, ...] = ()
+    likeliest: int = 0
+    summed: SummedRows = ""
     min_tokens: int = 0
     constraint: Constraint | None = None
 
@@ -58,16 +62,24 @@ class SequenceRequest:
         require(self.sequence >= 0, "sequence must not be negative")
         require(self.max_tokens >= 0, "max_tokens must not be negative")
         require(len(self.next_ids) in (0, len(self.token_ids)), "a text is scored after each of its tokens")
+        require(not (self.next_ids and self.summed), "a text is scored or summed")
 
     @classmethod
-    def scoring(cls, sequence: int, token_ids: tuple[int, ...]) -> SequenceRequest:
+    def scoring(cls, sequence: int, token_ids: tuple[int, ...], likeliest: int = 0) -> SequenceRequest:
         """Scores all tokens but the first; the last one need not be computed."""
-        return cls(sequence=sequence, token_ids=token_ids[:-1], next_ids=token_ids[1:], max_tokens=1)
+        return cls(
+            sequence=sequence, token_ids=token_ids[:-1], next_ids=token_ids[1:], likeliest=likeliest, max_tokens=1
+        )
+
+    @classmethod
+    def summing(cls, sequence: int, token_ids: tuple[int, ...], summed: SummedRows) -> SequenceRequest:
+        """Sums the rows of all tokens, or gives that of the last."""
+        return cls(sequence=sequence, token_ids=token_ids, summed=summed, max_tokens=1)
 
     @property
-    def is_scored(self) -> bool:
-        """Whether known tokens are scored, and none is drawn."""
-        return bool(self.next_ids)
+    def is_read(self) -> bool:
+        """Whether something is told of its tokens, and none is drawn."""
+        return bool(self.next_ids or self.summed)
 
     def fork(self, sequence: int, index: int) -> SequenceRequest:
         """Another answer to the same prompt, as sequence number `sequence`; answer `index` draws with seed + `index`.
@@ -90,7 +102,7 @@ class Sequence:
         self.issued = 0  # tokens of the log that have been sent since the sequence was admitted, or were cached then
         self.computed = 0  # of those, the ones whose keys and values are in their pages for certain
         self.cached = 0  # of those, the ones that need not be computed
-        self.scored = 0  # tokens whose scores have been told
+        self.told = 0  # of the tokens of a text that is read, those of which all has been told
         self.steps_in_flight = 0
         self.failed = False  # what was computed of it is not numbers
         self.pages: tuple[PageRun, ...] = ()
@@ -179,11 +191,12 @@ class Sequence:
     def issue(self, rows: int, page_tokens: int, states: tuple[StateRun, ...] = ()) -> tuple[Span, list[int]]:
         """Issues the next `rows` tokens of the log as a span; the span that ends the log asks for a token.
 
-        `states` are the slots of its rows. Of a sequence that is scored no span asks for a token, and each asks for the
-        scores that have not been told.
+        `states` are the slots of its rows. Of a text that is read no span asks for a token, and each asks for what has
+        not been told.
         """
         start, end = self.issued, self.issued + rows
-        ends_log = end == len(self.tokens) and not self.request.is_scored
+        ends_log = end == len(self.tokens) and not self.request.is_read
+        next_ids = self.request.next_ids[max(start, self.told) : end]
         pages = -(-end // page_tokens)
         assert 0 < rows <= self.rows_to_issue
         assert pages <= self.end_page, f"sequence {self.id} has no page for position {end - 1}"
@@ -199,10 +212,18 @@ class Sequence:
             skipped_pages=self.skipped_pages,
             draws=int(ends_log),
             sampling=self._sampling() if ends_log else None,
-            next_ids=self.request.next_ids[max(start, self.scored) : end],
+            next_ids=next_ids,
+            likeliest=self.request.likeliest if next_ids else 0,
+            summed=self._summed_rows(start, end),
             states=states,
         )
         return span, self.tokens[start:end]
+
+    def _summed_rows(self, start: int, end: int) -> int:
+        """How many of the last rows before `end` are told as a sum."""
+        if self.request.summed == "all":
+            return max(0, end - max(start, self.told))
+        return int(self.request.summed == "last" and end == len(self.tokens))
 
     def append(self, token_id: int) -> None:
         """Writes a drawn token to the log."""

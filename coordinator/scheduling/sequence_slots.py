@@ -223,4 +223,4 @@ class SequenceSlots:
 
     @staticmethod
     def _has_prefix(sequence: Sequence) -> bool:
-        return not sequence.request.is_scored
+        return not sequence.request.is_read

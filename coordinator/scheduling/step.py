@@ -6,7 +6,8 @@ import struct
 from dataclasses import dataclass
 
 from layerline.errors import ProtocolError
-from layerline.frames import Frame, SampledToken, Span, StepResult, TensorBytes, TokenScores
+from layerline.frames import Frame, Span, TensorBytes
+from layerline.step_result import RowSum, SampledToken, StepResult, TokenScores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,9 +51,12 @@ class Step:
     def scores_of(self, result: StepResult) -> dict[int, TokenScores]:
         """The scores of each sequence that was to be scored and has not failed; ProtocolError if they are not that."""
         scores = {each.sequence: each for each in result.scores}
-        returned = sorted((each.sequence, each.position, len(each.log_probabilities)) for each in result.scores)
+        returned = sorted(
+            (each.sequence, each.position, len(each.log_probabilities), len(each.likeliest_ids))
+            for each in result.scores
+        )
         wanted = sorted(
-            (span.sequence, span.scored_positions.start, len(span.next_ids))
+            (span.sequence, span.scored_positions.start, len(span.next_ids), len(span.next_ids) * span.likeliest)
             for span in self.spans
             if span.next_ids and span.sequence not in result.failed
         )
@@ -62,6 +66,21 @@ class Step:
                 f"{result.step}; wanted were {wanted}."
             )
         return scores
+
+    def sums_of(self, result: StepResult) -> dict[int, RowSum]:
+        """The sum of each sequence of which rows were summed and that has not failed; ProtocolError if not of these."""
+        returned = sorted((each.sequence, each.end, each.rows) for each in result.sums)
+        wanted = sorted(
+            (span.sequence, span.end, span.summed)
+            for span in self.spans
+            if span.summed and span.sequence not in result.failed
+        )
+        if returned != wanted:
+            raise ProtocolError(
+                f"The last stage returned sums of the sequences, ends and rows {returned} in step {result.step}; "
+                f"wanted were {wanted}."
+            )
+        return {each.sequence: each for each in result.sums}
 
     def frame(self, epoch: int) -> Frame:
         """The frame that carries this step into stage 0: int32 token ids [rows]."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from layerline.frames import StepResult
 from layerline.models.row_layout import row_into
 from layerline.models.spec import ModelSpec
 from layerline.plan import DTYPE_BYTES, PipelinePlan
 from layerline.requests import StageSummary
+from layerline.step_result import StepResult
 
 TOKEN_BYTES = 4
 SCORE_BYTES = 4

@@ -56,7 +56,7 @@ async def _answer(prompt: Prompt, finding: Finding, request: PlanRequest) -> Non
         await prepare(session.client, replace(request, model=session.model), quiet=prompt.json)
         if prompt.json:
             pieces = [piece async for piece in stream]
-            print(json.dumps(completion_object(completion(pieces, stream.all_finished))))
+            print(json.dumps(completion_object(completion(pieces, stream))))
         else:
             await AnswerWriter().write_stream(stream)
             assert stream.finished is not None

@@ -16,7 +16,19 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from layerline import chat, facts, hold, plan, plan_request, reports, requests, sampling, scoring, stats_report
+from layerline import (
+    chat,
+    embedding,
+    facts,
+    hold,
+    plan,
+    plan_request,
+    reports,
+    requests,
+    sampling,
+    scoring,
+    stats_report,
+)
 from layerline.errors import LayerlineError, ProtocolError
 from layerline.rpc.status import detail_from_error, error_from_detail
 from layerline.rpc.v1 import common_pb2, coordinator_pb2, node_pb2
@@ -32,6 +44,7 @@ _MESSAGE_OF: dict[type, type[Message]] = {
 }
 for _module, _messages in (
     (chat, coordinator_pb2),
+    (embedding, coordinator_pb2),
     (facts, node_pb2),
     (hold, node_pb2),
     (plan, node_pb2),

@@ -9,22 +9,11 @@ import functools
 from collections.abc import Iterable
 
 from layerline.errors import ProtocolError
-from layerline.frames import (
-    Frame,
-    Hello,
-    PageRun,
-    SampledToken,
-    Sampling,
-    Span,
-    StageTiming,
-    StateRun,
-    StepResult,
-    TensorBytes,
-    TokenScores,
-)
+from layerline.frames import Frame, Hello, PageRun, Sampling, Span, StageTiming, StateRun, TensorBytes
 from layerline.option import options_of
 from layerline.rpc.v1 import common_pb2, ring_pb2
 from layerline.sampling import SamplingOptions
+from layerline.step_result import RowSum, SampledToken, StepResult, TokenScores
 from layerline.token_mask import TokenMask
 
 MAX_KEPT = 1024  # ways to draw
@@ -107,9 +96,17 @@ def result_to_message(result: StepResult) -> ring_pb2.StepResult:
         failed=result.failed,
         scores=[
             ring_pb2.TokenScores(
-                sequence=scores.sequence, position=scores.position, log_probabilities=scores.log_probabilities
+                sequence=scores.sequence,
+                position=scores.position,
+                log_probabilities=scores.log_probabilities,
+                likeliest_ids=scores.likeliest_ids,
+                likeliest_log_probabilities=scores.likeliest_log_probabilities,
             )
             for scores in result.scores
+        ],
+        sums=[
+            ring_pb2.RowSum(sequence=each.sequence, end=each.end, rows=each.rows, total=_tensor_to_message(each.total))
+            for each in result.sums
         ],
     )
 
@@ -138,8 +135,14 @@ def result_from_message(message: ring_pb2.StepResult) -> StepResult:
                     sequence=scores.sequence,
                     position=scores.position,
                     log_probabilities=tuple(scores.log_probabilities),
+                    likeliest_ids=tuple(scores.likeliest_ids),
+                    likeliest_log_probabilities=tuple(scores.likeliest_log_probabilities),
                 )
                 for scores in message.scores
+            ),
+            sums=tuple(
+                RowSum(sequence=each.sequence, end=each.end, rows=each.rows, total=_tensor_from_message(each.total))
+                for each in message.sums
             ),
         )
     except ValueError as error:
@@ -156,6 +159,8 @@ def _span_to_message(span: Span) -> ring_pb2.Span:
         draws=span.draws,
         sampling=_sampling_to_message(span.sampling) if span.sampling else None,
         next_ids=span.next_ids,
+        likeliest=span.likeliest,
+        summed=span.summed,
         states=[ring_pb2.StateRun(count=run.count, source=run.source, target=run.target) for run in span.states],
     )
 
@@ -170,6 +175,8 @@ def _span_from_message(message: ring_pb2.Span) -> Span:
         draws=message.draws,
         sampling=_sampling_from_message(message.sampling) if message.HasField("sampling") else None,
         next_ids=tuple(message.next_ids),
+        likeliest=message.likeliest,
+        summed=message.summed,
         states=tuple(_state_run_from_message(run) for run in message.states),
     )
 

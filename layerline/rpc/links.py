@@ -25,7 +25,7 @@ from layerline.errors import (
     typed,
     without_trace,
 )
-from layerline.frames import Frame, Hello, StepResult
+from layerline.frames import Frame, Hello
 from layerline.interfaces import scoped_here
 from layerline.peer import Peer
 from layerline.race import race
@@ -34,6 +34,7 @@ from layerline.rpc.convert_frames import frame_to_message, hello_to_message, res
 from layerline.rpc.status import call_failure, connection_failure, error_from_detail, error_from_rpc, has_detail
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
+from layerline.step_result import StepResult
 
 DIAL_DEADLINE_S = 4.0  # for one address to accept a connection, and again for the greeting
 DIAL_ALL_DEADLINE_S = 20.0  # for all addresses together; under what a daemon gives its worker to take its place

@@ -121,10 +121,15 @@ class Decoder:
         for index, layer in enumerate(self.layers):
             layer(x_TC, step, index, inputs[index] if inputs else None)
 
+    def normed(self, x_TC: Tensor) -> Tensor:
+        """Rows that have passed the last layer, after the norm behind it; only where that is."""
+        assert self.output is not None, "this stage has no output"
+        return self.output.norm(x_TC)
+
     def logits(self, x_TC: Tensor) -> Tensor:
         """Logits [T, V] of rows that have passed the last layer, in the dtype of the stage; only where that is."""
         assert self.output is not None, "this stage has no output"
-        logits_TV, spec = self.output.matrix(self.output.norm(x_TC)), self.spec
+        logits_TV, spec = self.output.matrix(self.normed(x_TC)), self.spec
         if spec.logit_scale != 1.0:
             logits_TV = logits_TV * spec.logit_scale
         return (logits_TV / spec.logit_cap).tanh_().mul_(spec.logit_cap) if spec.logit_cap else logits_TV

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerline.frames import SampledToken, Sampling
+from layerline.frames import Sampling
+from layerline.step_result import SampledToken
 from node.ranks.group import RankGroup
 from node.step.sampled_token import WantedToken, sampled_token
-from node.step.token_scores import log_probabilities
+from node.step.span_scores import KnownToken
+from node.step.token_scores import Likelihoods, likelihoods
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,16 +49,17 @@ class TokenSampling:
             drawn.extend(_drawn(row, wanted) for row, wanted in zip(candidates, draws, strict=False))
         return [token for token in drawn if token is not None]
 
-    def scores(self, blocks: Iterable[tuple[Tensor, Sequence[int]]]) -> list[float]:
-        """The log-probabilities of known tokens, by blocks of (this rank's logits [N, V], the id after each row).
+    def scores(self, blocks: Iterable[tuple[Tensor, Sequence[KnownToken]]]) -> list[Likelihoods]:
+        """How likely known tokens are, by blocks of (this rank's logits [N, V], the token after each row).
 
         To be called on every rank; only rank 0 gets any. NaN after a row whose logits are not numbers.
         """
-        scores: list[float] = []
-        for logits_NV, ids in blocks:
+        scores: list[Likelihoods] = []
+        for logits_NV, tokens in blocks:
             whole_NW = self._whole(logits_NV)
             if whole_NW is not None:
-                scores += log_probabilities(whole_NW.float().numpy(), ids).tolist()
+                rows = zip(whole_NW.float().numpy(), tokens, strict=True)
+                scores += [likelihoods(logits_W, token.id, token.likeliest) for logits_W, token in rows]
         return scores
 
     def _candidates(self, logits_NV: Tensor, draws: Sequence[WantedToken]) -> list[_Candidates]:

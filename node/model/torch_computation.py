@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerline.errors import StageFailedError
-from layerline.frames import Frame, SampledToken, TensorBytes
+from layerline.frames import Frame, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.row_layout import StageRows
 from layerline.models.sizes import ModelSizes
 from layerline.models.slot_sizes import slots_of
 from layerline.plan import StageSpec
+from layerline.step_result import SampledToken
 from node.model.attention.backend import LayerAttention, PagedAttention
 from node.model.attention.row_choice import row_attention_on
 from node.model.attention.run_attention import RunAttention
@@ -40,6 +41,8 @@ from node.slices.carried_heads import CarriedHeads
 from node.slices.tensor_source import Progress
 from node.step.computation import in_blocks
 from node.step.sampled_token import WantedToken
+from node.step.span_scores import KnownToken
+from node.step.token_scores import Likelihoods
 
 
 class TorchComputation:
@@ -115,9 +118,16 @@ class TorchRows:
         )
 
     @torch.inference_mode()
-    def scored(self, known: Sequence[tuple[int, int]]) -> list[float]:
-        """The log-probabilities of known ids after these rows; only rank 0 gets any."""
-        return self._sampling.scores((self._decoder.logits(self._x_TC[rows]), ids) for rows, ids in in_blocks(known))
+    def scored(self, known: Sequence[tuple[int, KnownToken]]) -> list[Likelihoods]:
+        """How likely known tokens are after these rows; only rank 0 gets any."""
+        return self._sampling.scores((self._decoder.logits(self._x_TC[rows]), each) for rows, each in in_blocks(known))
+
+    @torch.inference_mode()
+    def summed(self, ranges: Sequence[range]) -> list[NDArray[np.float32]]:
+        """The sum of the rows of each range, after the last norm."""
+        return [
+            self._decoder.normed(self._x_TC[rows.start : rows.stop]).float().sum(dim=0).cpu().numpy() for rows in ranges
+        ]
 
 
 def load_computation(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerline.errors import StageFailedError
-from layerline.frames import Frame, SampledToken, TensorBytes
+from layerline.frames import Frame, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
 from layerline.models.recurrent import DeltaNetSpec
@@ -23,6 +23,7 @@ from layerline.models.slot_sizes import slots_of
 from layerline.models.spec import ModelSpec
 from layerline.models.workspace import LOGITS_ROWS
 from layerline.plan import StageSpec
+from layerline.step_result import SampledToken
 from node.kernels.engine import Engine
 from node.kernels.library import KernelsMissingError, chosen_instruction_set, library
 from node.native.attention import NativeAttention
@@ -36,7 +37,8 @@ from node.slices.carried_heads import CarriedHeads
 from node.slices.tensor_source import Progress
 from node.step.computation import in_blocks, wanted_rows
 from node.step.sampled_token import WantedToken, sampled_token
-from node.step.token_scores import log_probabilities
+from node.step.span_scores import KnownToken
+from node.step.token_scores import Likelihoods, likelihoods
 
 Logits = NDArray[np.float32]
 
@@ -47,8 +49,8 @@ class LogitsUse(Protocol):
     def after(self, blocks: Iterable[tuple[Logits, Sequence[WantedToken]]]) -> list[SampledToken]:
         """The tokens that are drawn; none after a row whose logits are not numbers."""
 
-    def scores(self, blocks: Iterable[tuple[Logits, Sequence[int]]]) -> list[float]:
-        """The log-probabilities of known tokens."""
+    def scores(self, blocks: Iterable[tuple[Logits, Sequence[KnownToken]]]) -> list[Likelihoods]:
+        """How likely known tokens are."""
 
 
 class AloneUse:
@@ -61,9 +63,13 @@ class AloneUse:
         ]
         return [token for token in drawn if token is not None]
 
-    def scores(self, blocks: Iterable[tuple[Logits, Sequence[int]]]) -> list[float]:
-        """The log-probabilities of known tokens."""
-        return [score for logits, ids in blocks for score in log_probabilities(logits, ids).tolist()]
+    def scores(self, blocks: Iterable[tuple[Logits, Sequence[KnownToken]]]) -> list[Likelihoods]:
+        """How likely known tokens are."""
+        return [
+            likelihoods(row, token.id, token.likeliest)
+            for logits, tokens in blocks
+            for row, token in zip(logits, tokens, strict=True)
+        ]
 
 
 class NativeComputation:
@@ -103,9 +109,13 @@ class NativeRows:
         """The tokens after these rows; logits of other rows are never computed."""
         return self._use.after((self._layers.logits(rows), each) for rows, each in in_blocks(wanted))
 
-    def scored(self, known: Sequence[tuple[int, int]]) -> list[float]:
-        """The log-probabilities of known ids after these rows."""
-        return self._use.scores((self._layers.logits(rows), ids) for rows, ids in in_blocks(known))
+    def scored(self, known: Sequence[tuple[int, KnownToken]]) -> list[Likelihoods]:
+        """How likely known tokens are after these rows."""
+        return self._use.scores((self._layers.logits(rows), each) for rows, each in in_blocks(known))
+
+    def summed(self, ranges: Sequence[range]) -> list[NDArray[np.float32]]:
+        """The sum of the rows of each range, after the last norm."""
+        return [self._layers.normed(self._x_TC[rows.start : rows.stop]).sum(axis=0) for rows in ranges]
 
 
 def load_computation(

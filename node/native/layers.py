@@ -74,6 +74,8 @@ class NativeLayers:
         ranks: RankSums | None = None,
     ) -> None:
         self._engine = engine
+        self._part = part
+        self._final_norm_C = weights.final_norm_C
         self._pages = pages
         self._ranks = ranks
         self._dtype = sizes.dtype
@@ -132,6 +134,14 @@ class NativeLayers:
             self._engine.run(passage.operations, passage.count, self._buffers.work, picking_step(rows))
             self._picked = rows
         return self._buffers.logits_NV[: len(rows)]
+
+    def normed(self, x_TC: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Rows of the last step after the norm behind the last layer, of which `node.model.norm` has the formula."""
+        assert self._final_norm_C is not None, "this stage has no output"
+        centred_TC = x_TC - x_TC.mean(axis=1, keepdims=True) if self._part.norm == "layer" else x_TC
+        squares_T1 = np.square(centred_TC).mean(axis=1, keepdims=True)
+        normed_TC: NDArray[np.float32] = centred_TC / np.sqrt(squares_T1 + np.float32(self._part.norm_epsilon))
+        return normed_TC * self._final_norm_C
 
     def to_bytes(self, x_TC: NDArray[np.float32]) -> TensorBytes:
         """The residual that `passed` gave, with what it carries, as it goes to the next stage."""

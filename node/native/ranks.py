@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerline.frames import SampledToken
+from layerline.step_result import SampledToken
 from node.model.token_sampling import TokenSampling
 from node.ranks.group import RankGroup
 from node.step.sampled_token import WantedToken
+from node.step.span_scores import KnownToken
+from node.step.token_scores import Likelihoods
 
 Logits = NDArray[np.float32]
 
@@ -38,6 +40,6 @@ class GroupUse:
         """The tokens that are drawn; only rank 0 gets any."""
         return self._sampling.after((torch.from_numpy(logits), wanted) for logits, wanted in blocks)
 
-    def scores(self, blocks: Iterable[tuple[Logits, Sequence[int]]]) -> list[float]:
-        """The log-probabilities of known tokens; only rank 0 gets any."""
-        return self._sampling.scores((torch.from_numpy(logits), ids) for logits, ids in blocks)
+    def scores(self, blocks: Iterable[tuple[Logits, Sequence[KnownToken]]]) -> list[Likelihoods]:
+        """How likely known tokens are; only rank 0 gets any."""
+        return self._sampling.scores((torch.from_numpy(logits), tokens) for logits, tokens in blocks)

@@ -13,9 +13,12 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.frames import Frame, SampledToken, Span, TensorBytes
+from layerline.frames import Frame, Span, TensorBytes
 from layerline.models.workspace import LOGITS_ROWS
+from layerline.step_result import SampledToken
 from node.step.sampled_token import WantedToken
+from node.step.span_scores import KnownToken
+from node.step.token_scores import Likelihoods
 
 Wanted = TypeVar("Wanted")
 
@@ -32,8 +35,11 @@ class PassedRows(Protocol):
     def drawn(self, wanted: Sequence[tuple[int, WantedToken]]) -> list[SampledToken]:
         """The tokens after rows of these numbers, in order; none after a row whose logits are not numbers."""
 
-    def scored(self, known: Sequence[tuple[int, int]]) -> list[float]:
-        """The log-probabilities of known ids after rows of these numbers; NaN where logits are not numbers."""
+    def scored(self, known: Sequence[tuple[int, KnownToken]]) -> list[Likelihoods]:
+        """How likely known tokens are after rows of these numbers; NaN where logits are not numbers."""
+
+    def summed(self, ranges: Sequence[range]) -> list[NDArray[np.float32]]:
+        """The sum [hidden] of the rows of each range, each row after the last norm."""
 
 
 class Computation(Protocol):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.frames import SampledToken, Sampling, TensorBytes
+from layerline.frames import Sampling, TensorBytes
+from layerline.step_result import SampledToken
 from node.step.sampler import draw
 from node.step.token_scores import likelihoods
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from layerline.errors import LayerlineError
-from layerline.frames import Frame, StepResult
+from layerline.frames import Frame
+from layerline.step_result import StepResult
 from node.worker.rank_end import RankEnd, computed_or_ended
 from node.worker.rank_line import LineEndedError, RankLine, pack_step
 from node.worker.stage_compute import RankCompute

@@ -24,7 +24,7 @@ from layerline.errors import (
     WireVersionError,
     typed,
 )
-from layerline.frames import Hello, StepResult
+from layerline.frames import Hello
 from layerline.hold import Place
 from layerline.rpc.callers import Callers
 from layerline.rpc.convert_frames import frame_from_message, hello_from_message, result_to_message
@@ -33,6 +33,7 @@ from layerline.rpc.status import detail_from_error, unary_handler
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2
 from layerline.rpc.whole_writes import END_DEADLINE_S, write_whole
+from layerline.step_result import StepResult
 from layerline.version import WIRE_VERSION
 from node.worker.ring_stage import RingStage
 from node.worker.stage_compute import StageCompute

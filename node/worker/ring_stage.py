@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from layerline.endings import NOT_FAILURES
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
-from layerline.frames import MAX_WAITED_US, Frame, StageTiming, StepResult
+from layerline.frames import MAX_WAITED_US, Frame, StageTiming
 from layerline.link import Sender
+from layerline.step_result import StepResult
 from node.worker.stage_compute import StageCompute
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Protocol
 
-from layerline.frames import Frame, StepResult
+from layerline.frames import Frame
+from layerline.step_result import StepResult
 
 
 class RankCompute(Protocol):

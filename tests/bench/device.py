@@ -17,11 +17,12 @@ import click
 import numpy as np
 import torch
 
-from layerline.frames import Frame, PageRun, Sampling, Span, StepResult, TensorBytes
+from layerline.frames import Frame, PageRun, Sampling, Span, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.held import INTEGERS
 from layerline.models.index import index_model
 from layerline.plan import StageSpec
+from layerline.step_result import StepResult
 from node.load_stage import load_stage
 from node.model.linear.stored import StoredLinear, StoredRows
 from node.model.stored.numbers import numbers_of

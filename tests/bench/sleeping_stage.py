@@ -12,7 +12,8 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from layerline.frames import Frame, SampledToken, StepResult
+from layerline.frames import Frame
+from layerline.step_result import SampledToken, StepResult
 from tests.fakes.grpc_ring import place, served
 
 TOKEN = 1  # what is drawn, always

@@ -17,7 +17,7 @@ Message Piece Completion Finished Usage Timings StageSummary Alternative TokenLi
 Tool ToolCall ToolCallPiece ToolRules Structure TokenBias PromptLikelihoods
 CoordinatorFacts NodesReport NodeReport ModelsReport ModelReport PlanReport PipelineReport StageReport ManualStage
 PrepareEvent Announcement Planned NodeProgress Ready
-ScoreOptions WindowScores ScoringFinished Perplexity
+ScoreOptions WindowScores ScoringFinished Perplexity EmbedOptions Embedding EmbeddingFinished
 StatsReport PeriodStats StageStats LinkStats DurationStats SequenceStats PageStats SlotStats RequestStats RequestCounts
 LayerlineError InternalError UsageError NoNodesError NoCoordinatorError DeadlineError OverloadedError
 ModelError ModelNotFoundError ModelUnreadableError ModelCorruptError ModelMismatchError ModelUnsupportedError
@@ -28,7 +28,20 @@ __version__
 """
 NAMES = PUBLIC.split()
 
-METHODS = ["chat", "close", "connect", "describe", "generate", "models", "nodes", "plan", "prepare", "score", "stats"]
+METHODS = [
+    "chat",
+    "close",
+    "connect",
+    "describe",
+    "embed",
+    "generate",
+    "models",
+    "nodes",
+    "plan",
+    "prepare",
+    "score",
+    "stats",
+]
 
 
 def test_the_public_names_are_these() -> None:
@@ -67,5 +80,7 @@ def test_the_options_of_a_request_are_these() -> None:
     options += " structure tools template_variables logit_bias"
     assert list(typing.get_type_hints(layerline.GenerateOptions)) == options.split()
     assert list(typing.get_type_hints(layerline.ScoreOptions)) == ["model", "window_tokens"]
+    pooling = ["model", "pooling", "normalised", "dimensions"]
+    assert list(typing.get_type_hints(layerline.EmbedOptions)) == pooling
     placing = "layers tensor_parallel dtype weights precision kv_dtype context_tokens"
     assert list(typing.get_type_hints(layerline.PlanOptions)) == placing.split()

@@ -45,3 +45,19 @@ def test_they_are_those_of_transformers(model: StoredModel, chain: StageChain) -
         told = [wanted[id_] for id_ in token.likeliest_ids]
         assert told == pytest.approx(list(token.log_probabilities[1:]), abs=WITHIN)
         assert len(set(token.likeliest_ids)) == TOLD
+
+
+def test_those_of_known_tokens_are_too(model: StoredModel, chain: StageChain) -> None:
+    expected = torch.log_softmax(torch.from_numpy(reference_logits(model.reference(), TOKENS)).double(), -1).numpy()
+    for start in range(0, len(TOKENS) - 1, 7):
+        rows = TOKENS[start : min(start + 7, len(TOKENS) - 1)]
+        next_ids = TOKENS[start + 1 : start + 1 + len(rows)]
+        (scores,) = chain.result(Rows(token_ids=rows, start=start, next_ids=next_ids, likeliest=TOLD)).scores
+        wanted = expected[start : start + len(rows)]
+        own = [each[id_] for each, id_ in zip(wanted, next_ids, strict=True)]
+        assert list(scores.log_probabilities) == pytest.approx(own, abs=WITHIN)
+        best = [each for row in wanted for each in sorted(row)[: -TOLD - 1 : -1]]
+        assert list(scores.likeliest_log_probabilities) == pytest.approx(best, abs=WITHIN)
+        ids = np.array(scores.likeliest_ids).reshape(len(rows), TOLD)
+        told = np.take_along_axis(wanted, ids, 1).ravel().tolist()
+        assert told == pytest.approx(list(scores.likeliest_log_probabilities), abs=WITHIN)

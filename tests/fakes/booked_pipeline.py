@@ -8,7 +8,8 @@ from coordinator.scheduling.events import Event
 from coordinator.scheduling.step import Step
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
-from layerline.frames import PageRun, SampledToken, Sampling, Span, StageTiming, StepResult
+from layerline.frames import PageRun, Sampling, Span, StageTiming
+from layerline.step_result import SampledToken, StepResult
 from tests.fakes.memory_ring import route
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message as WireMessage
 
+from layerline.embedding import Embedding, EmbeddingFinished, EmbedRequest
 from layerline.errors import LayerlineError
 from layerline.facts import DeviceFacts, NodeFacts
 from layerline.plan_request import PlanRequest
@@ -74,6 +75,11 @@ SCORES = (
     WindowScores(start=1, token_ids=(5, 6, 7), log_probabilities=(-0.5, -1.5, -1.0), text_tokens=6),
     WindowScores(start=5, token_ids=(9,), log_probabilities=(-2.0,), text_tokens=6),
     ScoringFinished(text_tokens=6, took_s=0.25, plan=FINISHED.plan),
+)
+EMBEDDINGS = (
+    Embedding(index=0, numbers=(0.5, -0.25), tokens=3),
+    Embedding(index=1, numbers=(1.0, 0.0), tokens=2),
+    EmbeddingFinished(tokens=5, took_s=0.25, plan=FINISHED.plan),
 )
 
 
@@ -165,8 +171,10 @@ class FakeCoordinator:
     preparing: Sequence[object] = PREPARING
     answers: list[Sequence[object]] = field(default_factory=lambda: [ANSWER])  # the last one repeats
     scores: Sequence[object] = SCORES
+    embeddings: Sequence[object] = EMBEDDINGS
     asked: list[GenerateRequest] = field(default_factory=list)
     scored: list[ScoreRequest] = field(default_factory=list)
+    embedded: list[EmbedRequest] = field(default_factory=list)
     planned: list[PlanRequest] = field(default_factory=list)
     cancelled: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
     hung: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)
@@ -208,6 +216,10 @@ class _Service(coordinator_pb2_grpc.CoordinatorServicer):
     def Score(self, request: Any, context: Any) -> Iterator[Any]:
         self._fake.scored.append(from_message(ScoreRequest, request))
         yield from self._follow(self._fake.scores, coordinator_pb2.ScoreEvent, context)
+
+    def Embed(self, request: Any, context: Any) -> Iterator[Any]:
+        self._fake.embedded.append(from_message(EmbedRequest, request))
+        yield from self._follow(self._fake.embeddings, coordinator_pb2.EmbedEvent, context)
 
     def _follow(self, script: Sequence[object], kind: type[WireMessage], context: Any) -> Iterator[Any]:
         try:

@@ -16,7 +16,8 @@ from coordinator.scheduling.events import Event, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
-from layerline.frames import Frame, Sampling, StageTiming, StepResult
+from layerline.frames import Frame, Sampling, StageTiming
+from layerline.step_result import StepResult
 from tests.fakes.tiny_models import PAGE_TOKENS, StageChain
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 
-from layerline.frames import Frame, SampledToken, StepResult, TensorBytes, TokenScores
+from layerline.frames import Frame, TensorBytes
+from layerline.step_result import SampledToken, StepResult, TokenScores
 
 
 class EchoStage:

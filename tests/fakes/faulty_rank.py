@@ -15,9 +15,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from layerline.frames import Frame, StepResult
+from layerline.frames import Frame
 from layerline.models.card import ModelCard
 from layerline.plan import StageSpec
+from layerline.step_result import StepResult
 from node.load_stage import load_stage
 from node.ranks.group import RankGroup
 from node.stage import Stage

@@ -38,7 +38,7 @@ class FullCoordinator(coordinator_pb2_grpc.CoordinatorServicer):
         raise AssertionError("no test asks this")
 
     Nodes = Plan = Stats = _unasked
-    Prepare = Score = Generate
+    Prepare = Score = Embed = Generate
 
 
 @asynccontextmanager

@@ -11,11 +11,12 @@ from coordinator.pipeline import OnProgress
 from coordinator.ring import Ring
 from coordinator.verdict import Verdict
 from layerline.errors import LayerlineError, StageFailedError
-from layerline.frames import Frame, StepResult
+from layerline.frames import Frame
 from layerline.hold import HoldHello
 from layerline.peer import Peer
 from layerline.plan import PipelinePlan, Plan, StagePlan
 from layerline.plan_request import PlanRequest
+from layerline.step_result import StepResult
 from node.worker.stage_compute import RankCompute
 from tests.fakes.memory_ring import memory_ring
 from tests.fakes.tiny_models import StoredModel

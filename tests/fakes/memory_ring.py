@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from coordinator.ring import Ring
 from coordinator.stats.route import Route
 from layerline.errors import LayerlineError
-from layerline.frames import Frame, StepResult
+from layerline.frames import Frame
 from layerline.link import MemoryLink
 from layerline.requests import StageSummary
+from layerline.step_result import StepResult
 from node.worker.ring_stage import RingStage
 from node.worker.stage_compute import OnLoop, RankCompute
 

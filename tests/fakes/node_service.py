@@ -17,7 +17,7 @@ import grpc.aio
 
 from layerline.errors import LayerlineError, StageFailedError
 from layerline.facts import ModelListing, NodeFacts
-from layerline.frames import Frame, StepResult
+from layerline.frames import Frame
 from layerline.hold import HEARTBEATS, Heartbeats, HoldCommand, HoldEvent, Place
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
@@ -27,6 +27,7 @@ from layerline.rpc.convert import from_union, to_message, to_union
 from layerline.rpc.status import stream_handler, unary_handler
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import node_pb2, node_pb2_grpc, ring_pb2_grpc
+from layerline.step_result import StepResult
 from layerline.version import WIRE_VERSION, __version__
 from node.daemon.hold.admission import HoldAdmission
 from node.daemon.service import address_of

@@ -13,7 +13,8 @@ from collections.abc import Sequence as Tokens
 from itertools import pairwise
 
 from coordinator.scheduling.step import Step
-from layerline.frames import PageRun, SampledToken, Span, StageTiming, StepResult, TokenScores
+from layerline.frames import PageRun, Span, StageTiming
+from layerline.step_result import SampledToken, StepResult, TokenScores
 
 VOCABULARY = 50
 EMPTY = 7  # the state before the first token

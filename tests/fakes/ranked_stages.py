@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from layerline.frames import Frame, StepResult
+from layerline.frames import Frame
+from layerline.step_result import StepResult
 from node.load_stage import load_stage
 from node.ranks import rank_mapping
 from node.ranks.group import Alone, RankGroup

@@ -6,7 +6,8 @@ from coordinator.scheduling.events import Ended, Event, Failed, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
-from layerline.frames import Span, StepResult
+from layerline.frames import Span
+from layerline.step_result import StepResult
 from tests.fakes.paged_pipeline import PagedPipeline, answer
 from tests.fakes.schedulers import capacity
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
-from layerline.frames import SampledToken, StepResult, TokenScores
+from layerline.frames import TensorBytes
+from layerline.step_result import RowSum, SampledToken, StepResult, TokenScores
 
 CAPACITY: dict[str, int] = {
     "pages": 64,
@@ -43,7 +45,9 @@ def issued(step: Step | None) -> list[tuple[int, int, int, bool]]:
 
 
 def result(step: Step | None, **tokens: int) -> StepResult:
-    """The step's result; `_2=7` gives token 7 to sequence 2. Each known token that is to be scored has minus its id."""
+    """The step's result; `_2=7` gives token 7 to sequence 2. Each known token that is to be scored has minus its id,
+    the sum of rows is the position after them.
+    """
     assert step is not None
     ends = {span.sequence: span.end for span in step.spans}
     sampled = tuple(
@@ -55,8 +59,20 @@ def result(step: Step | None, **tokens: int) -> StepResult:
             sequence=span.sequence,
             position=span.scored_positions.start,
             log_probabilities=tuple(-float(id_) for id_ in span.next_ids),
+            likeliest_ids=tuple(range(span.likeliest)) * len(span.next_ids),
+            likeliest_log_probabilities=(-0.5,) * span.likeliest * len(span.next_ids),
         )
         for span in step.spans
         if span.next_ids
     )
-    return StepResult(epoch=1, step=step.number, sampled=sampled, scores=scores)
+    sums = tuple(
+        RowSum(sequence=span.sequence, end=span.end, rows=span.summed, total=float_row(span.end))
+        for span in step.spans
+        if span.summed
+    )
+    return StepResult(epoch=1, step=step.number, sampled=sampled, scores=scores, sums=sums)
+
+
+def float_row(*numbers: float) -> TensorBytes:
+    """One float32 row."""
+    return TensorBytes(dtype="float32", shape=(len(numbers),), data=struct.pack(f"<{len(numbers)}f", *numbers))

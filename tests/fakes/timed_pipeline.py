@@ -15,7 +15,8 @@ from coordinator.scheduling.events import Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
-from layerline.frames import SampledToken, StageTiming, StepResult
+from layerline.frames import StageTiming
+from layerline.step_result import SampledToken, StepResult
 
 TOKEN = 1  # what is drawn, always
 

@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerline.frames import Frame, PageRun, SampledToken, Sampling, Span, StateRun, StepResult, TensorBytes
+from layerline.frames import Frame, PageRun, Sampling, Span, StateRun, TensorBytes
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
 from layerline.models.slot_sizes import slots_of
 from layerline.plan import StageSpec
+from layerline.step_result import SampledToken, StepResult
 from node.load_stage import load_stage
 from node.stage import Stage
 from node.worker.stage_compute import RankCompute
@@ -145,6 +146,8 @@ class Rows:
     draws: int = 1
     sampling: Sampling | None = LOGITS
     next_ids: Sequence[int] = ()  # of known tokens to be scored; none is drawn then
+    likeliest: int = 0  # tokens to be told beside each of them
+    summed: int = 0  # of the last rows
 
 
 def frame_of(*rows: Rows, step: int = 1, states: Sequence[tuple[StateRun, ...]] = ()) -> Frame:
@@ -159,6 +162,8 @@ def frame_of(*rows: Rows, step: int = 1, states: Sequence[tuple[StateRun, ...]] 
             draws=r.draws if r.sampling and not r.next_ids else 0,
             sampling=None if r.next_ids else r.sampling,
             next_ids=tuple(r.next_ids),
+            likeliest=r.likeliest,
+            summed=r.summed,
             states=own,
         )
         for r, own in zip(rows, states or [()] * len(rows), strict=True)

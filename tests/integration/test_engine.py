@@ -25,8 +25,9 @@ from layerline.errors import (
     ProtocolError,
     StageFailedError,
 )
-from layerline.frames import Frame, StepResult
+from layerline.frames import Frame
 from layerline.link import Receiver, Sender
+from layerline.step_result import StepResult
 from tests.fakes.driven_engine import driven
 from tests.fakes.echo_stage import EchoStage
 from tests.fakes.memory_ring import memory_ring, route

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from coordinator.verdict import Patience
-from layerline.frames import StepResult
 from layerline.models.card import ModelCard
 from layerline.plan_request import PlanRequest
+from layerline.step_result import StepResult
 from tests.fakes.cases import cases
 from tests.fakes.coordinators import BOUNDS, answer, coordinator_of, prepared, split
 from tests.fakes.losses import comes_to, epoch_of, for_ever, seat_of, swallow

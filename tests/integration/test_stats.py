@@ -20,8 +20,9 @@ from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
 from layerline import AsyncClient
 from layerline.errors import LayerlineError, OverloadedError, PromptTooLongError, RequestError, StageFailedError
-from layerline.frames import StageTiming, StepResult
+from layerline.frames import StageTiming
 from layerline.link import Receiver
+from layerline.step_result import StepResult
 from tests.fakes.coordinators import settings_for, split
 from tests.fakes.driven_engine import driven
 from tests.fakes.echo_stage import EchoStage

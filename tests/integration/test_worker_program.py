@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from layerline.errors import LayerlineError, ModelCorruptError, NodeLostError, ProtocolError
-from layerline.frames import Frame, Hello, PageRun, Sampling, Span, StepResult, TensorBytes
+from layerline.frames import Frame, Hello, PageRun, Sampling, Span, TensorBytes
 from layerline.hold import Place
 from layerline.hosting.child import python_module, spawn
 from layerline.models.card import ModelCard
@@ -22,6 +22,7 @@ from layerline.peer import Peer
 from layerline.plan import StageSpec
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.transport import Transport
+from layerline.step_result import StepResult
 from layerline.version import WIRE_VERSION
 from node import pipe
 from node.daemon.workers.seats import rank_seats

@@ -20,13 +20,13 @@ from layerline.errors import (
     ProtocolError,
     StageFailedError,
 )
-from layerline.frames import StepResult
 from layerline.rpc import links
 from layerline.rpc.convert_frames import hello_to_message
 from layerline.rpc.links import FrameSender, ResultReceiver
 from layerline.rpc.status import error_from_detail, error_from_rpc
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import ring_pb2, ring_pb2_grpc
+from layerline.step_result import StepResult
 from node.worker.ring_service import ResultStream
 from tests.fakes.complaints import complaints
 from tests.fakes.echo_stage import EchoStage

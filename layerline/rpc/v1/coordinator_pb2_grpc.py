@@ -70,6 +70,11 @@ class CoordinatorStub:
                 request_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ScoreEvent.FromString,
                 _registered_method=True)
+        self.Embed = channel.unary_stream(
+                '/layerline.rpc.v1.Coordinator/Embed',
+                request_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.EmbedEvent.FromString,
+                _registered_method=True)
         self.Stats = channel.unary_unary(
                 '/layerline.rpc.v1.Coordinator/Stats',
                 request_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.StatsRequest.SerializeToString,
@@ -125,6 +130,13 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Embed(self, request, context):
+        """Texts as vectors. Ending the call cancels it on every node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Stats(self, request, context):
         """How the work of the model in service goes; refused while there is none.
         """
@@ -169,6 +181,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ScoreRequest.FromString,
                     response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ScoreEvent.SerializeToString,
+            ),
+            'Embed': grpc.unary_stream_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.EmbedRequest.FromString,
+                    response_serializer=layerline_dot_rpc_dot_v1_dot_coordinator__pb2.EmbedEvent.SerializeToString,
             ),
             'Stats': grpc.unary_unary_rpc_method_handler(
                     servicer.Stats,
@@ -365,6 +382,33 @@ class Coordinator:
             '/layerline.rpc.v1.Coordinator/Score',
             layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ScoreRequest.SerializeToString,
             layerline_dot_rpc_dot_v1_dot_coordinator__pb2.ScoreEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/layerline.rpc.v1.Coordinator/Embed',
+            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.EmbedRequest.SerializeToString,
+            layerline_dot_rpc_dot_v1_dot_coordinator__pb2.EmbedEvent.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,8 @@ class CoordinatorStub:
     """One request. Ending the call cancels it on every node."""
     Score: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.ScoreRequest, _coordinator_pb2.ScoreEvent]
     """The log-probabilities of a text's tokens. Ending the call cancels it on every node."""
+    Embed: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.EmbedRequest, _coordinator_pb2.EmbedEvent]
+    """Texts as vectors. Ending the call cancels it on every node."""
     Stats: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.StatsRequest, _coordinator_pb2.StatsReport]
     """How the work of the model in service goes; refused while there is none."""
 
@@ -58,6 +60,8 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """One request. Ending the call cancels it on every node."""
     Score: _aio.UnaryStreamMultiCallable[_coordinator_pb2.ScoreRequest, _coordinator_pb2.ScoreEvent]  # type: ignore[assignment]
     """The log-probabilities of a text's tokens. Ending the call cancels it on every node."""
+    Embed: _aio.UnaryStreamMultiCallable[_coordinator_pb2.EmbedRequest, _coordinator_pb2.EmbedEvent]  # type: ignore[assignment]
+    """Texts as vectors. Ending the call cancels it on every node."""
     Stats: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.StatsRequest, _coordinator_pb2.StatsReport]  # type: ignore[assignment]
     """How the work of the model in service goes; refused while there is none."""
 
@@ -113,6 +117,14 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_coordinator_pb2.ScoreEvent], _abc.AsyncIterator[_coordinator_pb2.ScoreEvent]]:
         """The log-probabilities of a text's tokens. Ending the call cancels it on every node."""
+
+    @_abc_1.abstractmethod
+    def Embed(
+        self,
+        request: _coordinator_pb2.EmbedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_coordinator_pb2.EmbedEvent], _abc.AsyncIterator[_coordinator_pb2.EmbedEvent]]:
+        """Texts as vectors. Ending the call cancels it on every node."""
 
     @_abc_1.abstractmethod
     def Stats(

@@ -242,6 +242,8 @@ class Span(_message.Message):
     SKIPPED_PAGES_FIELD_NUMBER: _builtins.int
     DRAWS_FIELD_NUMBER: _builtins.int
     NEXT_IDS_FIELD_NUMBER: _builtins.int
+    LIKELIEST_FIELD_NUMBER: _builtins.int
+    SUMMED_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     start: _builtins.int
@@ -251,6 +253,10 @@ class Span(_message.Message):
     """how many come before `pages`, because no row reads them any more"""
     draws: _builtins.int
     """after how many of the last rows a token is drawn; several only without a penalty"""
+    likeliest: _builtins.int
+    """tokens to tell beside each of those"""
+    summed: _builtins.int
+    """how many of the last rows are told as one sum; 0 if any is drawn or scored"""
     @_builtins.property
     def pages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PageRun]:
         """those of the sequence up to its last row, in order of position"""
@@ -278,11 +284,13 @@ class Span(_message.Message):
         skipped_pages: _builtins.int = ...,
         draws: _builtins.int = ...,
         next_ids: _abc.Iterable[_builtins.int] | None = ...,
+        likeliest: _builtins.int = ...,
+        summed: _builtins.int = ...,
         states: _abc.Iterable[Global___StateRun] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "draws", b"draws", "next_ids", b"next_ids", "pages", b"pages", "sampling", b"sampling", "sequence", b"sequence", "skipped_pages", b"skipped_pages", "start", b"start", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "draws", b"draws", "likeliest", b"likeliest", "next_ids", b"next_ids", "pages", b"pages", "sampling", b"sampling", "sequence", b"sequence", "skipped_pages", b"skipped_pages", "start", b"start", "states", b"states", "summed", b"summed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -439,25 +447,69 @@ class TokenScores(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
+    LIKELIEST_IDS_FIELD_NUMBER: _builtins.int
+    LIKELIEST_LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     position: _builtins.int
     """of the first of them"""
     @_builtins.property
     def log_probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def likeliest_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """as many for each of them, in a row"""
+
+    @_builtins.property
+    def likeliest_log_probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
         self,
         *,
         sequence: _builtins.int = ...,
         position: _builtins.int = ...,
         log_probabilities: _abc.Iterable[_builtins.float] | None = ...,
+        likeliest_ids: _abc.Iterable[_builtins.int] | None = ...,
+        likeliest_log_probabilities: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_probabilities", b"log_probabilities", "position", b"position", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["likeliest_ids", b"likeliest_ids", "likeliest_log_probabilities", b"likeliest_log_probabilities", "log_probabilities", b"log_probabilities", "position", b"position", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TokenScores: _TypeAlias = TokenScores  # noqa: Y015
+
+@_typing.final
+class RowSum(_message.Message):
+    """The sum of neighbouring rows of one sequence, after the last norm."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    end: _builtins.int
+    """the position after the last of them"""
+    rows: _builtins.int
+    @_builtins.property
+    def total(self) -> _common_pb2.Tensor:
+        """float32 [hidden]"""
+
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        end: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        total: _common_pb2.Tensor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["total", b"total"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "rows", b"rows", "sequence", b"sequence", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RowSum: _TypeAlias = RowSum  # noqa: Y015
 
 @_typing.final
 class StepResult(_message.Message):
@@ -469,6 +521,7 @@ class StepResult(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
+    SUMS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     step: _builtins.int
     @_builtins.property
@@ -477,10 +530,12 @@ class StepResult(_message.Message):
     def timings(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageTiming]: ...
     @_builtins.property
     def failed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """sequences of which a row is not numbers; nothing is drawn or scored for them"""
+        """sequences of which a row is not numbers; nothing is drawn, scored or summed for them"""
 
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenScores]: ...
+    @_builtins.property
+    def sums(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowSum]: ...
     def __init__(
         self,
         *,
@@ -490,10 +545,11 @@ class StepResult(_message.Message):
         timings: _abc.Iterable[Global___StageTiming] | None = ...,
         failed: _abc.Iterable[_builtins.int] | None = ...,
         scores: _abc.Iterable[Global___TokenScores] | None = ...,
+        sums: _abc.Iterable[Global___RowSum] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "failed", b"failed", "sampled", b"sampled", "scores", b"scores", "step", b"step", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "failed", b"failed", "sampled", b"sampled", "scores", b"scores", "step", b"step", "sums", b"sums", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

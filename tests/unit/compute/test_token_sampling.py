@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from layerline.frames import SampledToken, Sampling
+from layerline.frames import Sampling
+from layerline.step_result import SampledToken
 from layerline.token_mask import TokenMask
 from node.model.token_sampling import TokenSampling
 from node.ranks.group import Alone
 from node.step.sampled_token import WantedToken
+from node.step.span_scores import KnownToken
+from node.step.token_scores import Likelihoods
 from tests.fakes.ranked_stages import shared_groups, together
 
 CUTS = (0, 5, 6, 20)  # of a vocabulary of 20 on three ranks
@@ -88,15 +91,17 @@ def test_known_tokens_are_scored_as_by_the_whole(dtype: torch.dtype) -> None:
     logits_NW = torch.randn(5, CUTS[-1], generator=torch.Generator().manual_seed(1)).to(dtype)
     logits_NW[3, 7] = float("nan")
     ids = [0, 4, 5, 19, 6]
+    known = [KnownToken(id=id_, likeliest=2) for id_ in ids]
     drawings = [TokenSampling(first, group) for first, group in zip(CUTS, shared_groups(3), strict=False)]
 
-    def work(rank: int) -> list[float]:
+    def work(rank: int) -> list[Likelihoods]:
         part_NV = logits_NW[:, CUTS[rank] : CUTS[rank + 1]]
-        return drawings[rank].scores((part_NV[n : n + 2], ids[n : n + 2]) for n in range(0, len(ids), 2))
+        return drawings[rank].scores((part_NV[n : n + 2], known[n : n + 2]) for n in range(0, len(ids), 2))
 
     first, *others = together([functools.partial(work, rank) for rank in range(3)])
-    whole = TokenSampling(0, Alone()).scores([(logits_NW, ids)])
-    assert first == pytest.approx(whole, rel=1e-6, nan_ok=True)
+    whole = TokenSampling(0, Alone()).scores([(logits_NW, known)])
+    assert [told for told, _ in first] == [pytest.approx(told, rel=1e-6, nan_ok=True) for told, _ in whole]
+    assert [likeliest for _, likeliest in first] == [likeliest for _, likeliest in whole]
     exact = torch.log_softmax(logits_NW.double(), dim=1)[torch.arange(5), torch.tensor(ids)]
-    assert whole == pytest.approx(exact.tolist(), rel=1e-6, nan_ok=True)
+    assert [told[0] for told, _ in whole] == pytest.approx(exact.tolist(), rel=1e-6, nan_ok=True)
     assert others == [[], []]

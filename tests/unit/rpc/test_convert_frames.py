@@ -12,20 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.errors import ProtocolError
-from layerline.frames import (
-    MAX_SLOTS,
-    Frame,
-    Hello,
-    PageRun,
-    SampledToken,
-    Sampling,
-    Span,
-    StageTiming,
-    StateRun,
-    StepResult,
-    TensorBytes,
-    TokenScores,
-)
+from layerline.frames import MAX_SLOTS, Frame, Hello, PageRun, Sampling, Span, StageTiming, StateRun, TensorBytes
 from layerline.plan import DTYPE_BYTES
 from layerline.rpc.convert_frames import (
     frame_from_message,
@@ -36,6 +23,7 @@ from layerline.rpc.convert_frames import (
     result_to_message,
 )
 from layerline.rpc.v1 import common_pb2, ring_pb2
+from layerline.step_result import SampledToken, StepResult, TokenScores
 from layerline.token_mask import TokenMask
 
 NUMBERS = st.integers(0, (1 << 64) - 1)
@@ -199,7 +187,7 @@ def test_the_frame_that_the_bad_ones_are_made_of_is_good() -> None:
         (span(sampling=SURE), "says how"),
         (span(draws=3, sampling=SURE), "some or all of its rows"),
         (span(draws=2, sampling={"options": {"top_p": 1, "repetition_penalty": 2}}), "draws once"),
-        (span(draws=1, sampling=SURE, next_ids=[5]), "draws or is scored"),
+        (span(draws=1, sampling=SURE, next_ids=[5]), "draws, is scored or is summed"),
         (span(next_ids=[5, 6, 7]), "scored after none, some or all"),
         (span(draws=1, sampling={**SURE, "answer_ids": [5]}), "needs its count"),
         (span(draws=1, sampling={**SURE, "answer_ids": [5], "answer_counts": [0]}), "count is out of range"),

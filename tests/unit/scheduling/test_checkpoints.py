@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.scheduling.sequence import SequenceRequest
-from layerline.frames import Span, StepResult
+from layerline.frames import Span
+from layerline.step_result import StepResult
 from tests.fakes.paged_pipeline import answer
 from tests.fakes.recurrent_world import World
 from tests.fakes.schedulers import result

@@ -8,7 +8,7 @@ from coordinator.scheduling.events import Ended, Event, Failed, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.step import Step
 from layerline.errors import RequestError
-from layerline.frames import StepResult
+from layerline.step_result import StepResult
 from layerline.token_mask import TokenMask
 from tests.fakes.schedulers import issued, request, result, scheduler
 

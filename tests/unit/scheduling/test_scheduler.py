@@ -7,7 +7,7 @@ import pytest
 from coordinator.scheduling.events import Ended, Token
 from coordinator.scheduling.sequence import SequenceRequest
 from layerline.errors import OverloadedError, PromptTooLongError, ProtocolError, RequestError
-from layerline.frames import SampledToken, StepResult
+from layerline.step_result import SampledToken, StepResult
 from tests.fakes.schedulers import CAPACITY, issued, request, result, scheduler
 
 

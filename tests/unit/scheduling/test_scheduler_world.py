@@ -152,7 +152,7 @@ class SchedulerWorld(RuleBasedStateMachine):
         assert self.scheduler.slots is None or self.scheduler.slots.free == self.capacity.slots
         assert self.scheduler.pool.free_pages == self.capacity.pages
         for number, request in self.requests.items():
-            if request.is_scored:
+            if request.is_read:
                 self._check_scores(request, self.scores[number], self.ended[number])
                 continue
             self._check_answer(request, self.answers[number], self.ended[number])
@@ -174,7 +174,7 @@ class SchedulerWorld(RuleBasedStateMachine):
             elif isinstance(event, Scored):
                 assert event.position == len(self.scores[event.sequence]) + 1
                 self.scores[event.sequence] += event.log_probabilities
-            else:
+            elif isinstance(event, Token):
                 self._take_token(event)
 
     def _take_token(self, token: Token) -> None:

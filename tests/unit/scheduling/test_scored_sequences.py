@@ -11,7 +11,7 @@ from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
 from layerline.errors import PromptTooLongError, ProtocolError
-from layerline.frames import StepResult, TokenScores
+from layerline.step_result import StepResult, TokenScores
 from tests.fakes.schedulers import capacity, request, result, scheduler
 
 TEXT = tuple(range(10, 31))

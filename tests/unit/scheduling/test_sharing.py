@@ -10,7 +10,8 @@ from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.scheduling.step import Step
 from layerline.errors import OverloadedError
-from layerline.frames import SampledToken, Sampling, StepResult
+from layerline.frames import Sampling
+from layerline.step_result import SampledToken, StepResult
 from tests.fakes.paged_pipeline import PagedPipeline, answer
 from tests.fakes.schedulers import scheduler
 

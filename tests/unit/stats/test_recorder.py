@@ -10,8 +10,9 @@ from coordinator.scheduling.events import Ended, Token
 from coordinator.scheduling.figures import SchedulerFigures, SlotFigures
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
-from layerline.frames import SampledToken, StepResult, TensorBytes, TokenScores
+from layerline.frames import TensorBytes
 from layerline.stats_report import SlotStats, StatsReport
+from layerline.step_result import SampledToken, StepResult, TokenScores
 from tests.fakes.booked_pipeline import BookedPipeline, HandClock, step
 from tests.fakes.memory_ring import route
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from layerline.frames import MAX_WAITED_US, Frame, PageRun, Sampling, Span, StageTiming, StepResult, TensorBytes
+from layerline.frames import MAX_WAITED_US, Frame, PageRun, Sampling, Span, StageTiming, TensorBytes
+from layerline.step_result import StepResult
 from node.worker.ring_stage import RingStage
 from node.worker.stage_compute import OnLoop
 from tests.fakes.echo_stage import EchoStage

@@ -11,7 +11,8 @@ from typing import NoReturn
 import pytest
 
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
-from layerline.frames import Frame, PageRun, Span, StepResult, TensorBytes
+from layerline.frames import Frame, PageRun, Span, TensorBytes
+from layerline.step_result import StepResult
 from node.worker.follower import follow
 from node.worker.rank_line import RankLine, pack_step
 from node.worker.rank_steps import RankSteps

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from layerline.errors import StageFailedError
-from layerline.frames import Frame, PageRun, Span, StepResult, TensorBytes
+from layerline.frames import Frame, PageRun, Span, TensorBytes
 from layerline.link import MemoryLink
+from layerline.step_result import StepResult
 from node.worker.ring_stage import RingStage
 from node.worker.stage_compute import OnLoop
 

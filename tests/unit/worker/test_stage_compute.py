@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from layerline.frames import Frame, PageRun, Span, StepResult, TensorBytes
+from layerline.frames import Frame, PageRun, Span, TensorBytes
+from layerline.step_result import StepResult
 from node.worker.stage_compute import awaited
 
 
