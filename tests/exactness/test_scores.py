@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.model_life import Recovery
-from coordinator.model_service import ModelService, ServiceBounds
+from coordinator.model_service import ModelService
 from layerline.frames import Sampling
-from layerline.hold import HoldHello
-from layerline.plan_request import PlanRequest
 from layerline.requests import GenerateRequest, Piece
 from layerline.scoring import ScoreRequest, WindowScores
 from tests.fakes.memory_pipelines import MemoryPipelines, Planned
+from tests.fakes.memory_service import service_of
 from tests.fakes.model_files import TinyModel
 from tests.fakes.ranked_stages import ranked_chain
 from tests.fakes.reference_scores import reference_perplexity, reference_scores
@@ -27,11 +24,9 @@ from tests.fakes.tiny_models import Rows, StageChain, StoredModel, chunks, pages
 
 SLOW = pytest.mark.slow
 
-DEADLINE_S = 60.0
 TEXT = tuple(int(token) for token in np.random.default_rng(13).integers(3, 260, 151))
 WINDOW = 40  # of the last one 31 are left
 TOLERANCE = 1e-4  # of a log-probability, which is around -6 here
-BOUNDS = ServiceBounds(recovery=Recovery(pause_s=0.0))
 
 
 @pytest.fixture(scope="module")
@@ -90,20 +85,6 @@ def test_more_rows_than_one_block_of_logits(model: StoredModel) -> None:
     (scores,) = chain.result(Rows(token_ids=TEXT[:90], next_ids=TEXT[1:91])).scores
     expected = reference_scores(model.reference(), TEXT[:91])
     np.testing.assert_allclose(scores.log_probabilities, expected, atol=TOLERANCE)
-
-
-@asynccontextmanager
-async def service_of(pipelines: MemoryPipelines) -> AsyncIterator[ModelService]:
-    service = ModelService(
-        PlanRequest(model="tiny"), pipelines, hello=HoldHello.of("test"), bounds=BOUNDS, open_pipeline=pipelines.open
-    )
-    service.begin(lambda _: None)
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            await service.stands()
-            yield service
-    finally:
-        await service.leave()
 
 
 def check(told: Sequence[WindowScores], windows: list[NDArray[np.float64]]) -> None:

@@ -1,6 +1,7 @@
 """A stage that computes nothing: it hands rows on, and the last one draws the last token of each span plus one.
 
-The score of a known token says what it and the one before it are.
+The score of a known token says what it and the one before it are; of two numbers of a sum the first is that of the
+tokens, the second how many they are.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import struct
 
 from layerline.frames import Frame, TensorBytes
-from layerline.step_result import SampledToken, StepResult, TokenScores
+from layerline.step_result import RowSum, SampledToken, StepResult, TokenScores
+
+LIKELIEST = 70  # in every place
 
 
 class EchoStage:
@@ -30,7 +33,7 @@ class EchoStage:
             raise RuntimeError("out of memory, says the library")
         if not self._last:
             return Frame(epoch=frame.epoch, step=frame.step, spans=frame.spans, tensor=frame.tensor)
-        tokens, sampled, failed, scores, row = _tokens(frame.tensor), [], [], [], 0
+        tokens, sampled, failed, scores, sums, row = _tokens(frame.tensor), [], [], [], [], 0
         for span in frame.spans:
             own, row = tokens[row : row + span.count], row + span.count
             if self._bad_token in own:
@@ -43,10 +46,27 @@ class EchoStage:
             if span.next_ids:
                 known = zip(own[-len(span.next_ids) :], span.next_ids, strict=True)
                 told = tuple(echo_score(before, id_) for before, id_ in known)
-                position = span.scored_positions.start
-                scores.append(TokenScores(sequence=span.sequence, position=position, log_probabilities=told))
+                places = len(span.next_ids) * span.likeliest
+                scores.append(
+                    TokenScores(
+                        sequence=span.sequence,
+                        position=span.scored_positions.start,
+                        log_probabilities=told,
+                        likeliest_ids=(LIKELIEST,) * places,
+                        likeliest_log_probabilities=(-0.5,) * places,
+                    )
+                )
+            if span.summed:
+                total = struct.pack("<2f", sum(own[-span.summed :]), span.summed)
+                row_sum = TensorBytes(dtype="float32", shape=(2,), data=total)
+                sums.append(RowSum(sequence=span.sequence, end=span.end, rows=span.summed, total=row_sum))
         return StepResult(
-            epoch=frame.epoch, step=frame.step, sampled=tuple(sampled), failed=tuple(failed), scores=tuple(scores)
+            epoch=frame.epoch,
+            step=frame.step,
+            sampled=tuple(sampled),
+            failed=tuple(failed),
+            scores=tuple(scores),
+            sums=tuple(sums),
         )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import openai
@@ -14,13 +15,14 @@ import pytest
 from coordinator.coordinator import Coordinator
 from layerline.models.card import ModelCard
 from tests.fakes.coordinators import prepared, split, two_nodes
+from tests.fakes.echo_stage import LIKELIEST, echo_score
 from tests.fakes.http_program import Program, http_of
 from tests.fakes.node_service import FakeNode
 
 pytestmark = pytest.mark.usefixtures("nothing_left_over")
 
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "a"}], "max_tokens": 4}
-CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+CHATS, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 
 
 @asynccontextmanager
@@ -201,10 +203,52 @@ async def test_draining_finishes_what_runs_and_takes_nothing_new(card: ModelCard
         assert (await program.get("/health")).status == 503
 
 
-async def test_likelihoods_of_a_prompt_are_refused_by_name(shared: Program) -> None:
-    asked = {"model": "tiny", "prompt": "ab", "max_tokens": 1, "echo": True}
-    got = await shared.post(COMPLETIONS, {**asked, "logprobs": 1})
+async def test_an_echo_tells_how_likely_the_prompt_was(shared: Program) -> None:
+    asked = {"model": "tiny", "prompt": "abc", "max_tokens": 0, "echo": True, "logprobs": 1}
+    got = (await shared.post(COMPLETIONS, asked)).json
+    (choice,) = got["choices"]
+    assert (choice["text"], choice["logprobs"]["tokens"]) == ("abc", ["a", "b", "c"])
+    ids = (await shared.post("/tokenize", {"prompt": "abc"})).json["tokens"]
+    told = [None, *(echo_score(before, id_) for before, id_ in pairwise(ids))]
+    assert choice["logprobs"]["token_logprobs"] == told
+    best = (await shared.post("/detokenize", {"tokens": [LIKELIEST]})).json["prompt"]
+    assert choice["logprobs"]["top_logprobs"] == [None, {best: -0.5}, {best: -0.5}]
+    assert choice["logprobs"]["text_offset"] == [0, 1, 2]
+    assert got["usage"]["completion_tokens"] == 0
+    one = (await shared.post(COMPLETIONS, {**asked, "prompt": "a"})).json["choices"][0]["logprobs"]
+    assert (one["tokens"], one["token_logprobs"]) == (["a"], [None])
+    echoed = await shared.post(COMPLETIONS, {**asked, "max_tokens": 1, "logprobs": None})
+    assert echoed.json["choices"][0]["text"] == "abcd"
+
+
+async def test_texts_have_embeddings(shared: Program) -> None:
+    async with client_of(shared) as client:
+        found = await client.embeddings.create(model="tiny", input=["ab", "abcd"])  # as base64, which it reads
+        assert [each.index for each in found.data] == [0, 1]
+        assert found.usage.prompt_tokens == 6
+        assert [round(sum(x * x for x in each.embedding), 4) for each in found.data] == [1.0, 1.0]
+    asked = {"input": [97, 98], "normalise": False}
+    mean = (await shared.post(EMBEDDINGS, asked)).json["data"][0]["embedding"]
+    last = (await shared.post(EMBEDDINGS, {**asked, "pooling": "last"})).json["data"][0]["embedding"]
+    assert (mean, last) == ([97.5, 1.0], [98.0, 1.0])
+    short = (await shared.post(EMBEDDINGS, {**asked, "dimensions": 1})).json["data"][0]["embedding"]
+    assert short == [97.5]
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"dimensions": 3}, "dimensions is 3"),
+        ({"dimensions": 0}, "must be at least 1"),
+        ({"input": []}, "from 1 to 2048"),
+        ({"input": ""}, "empty"),
+        ({"input": [1, "a"]}, "input"),
+        ({"input": [99999]}, "token"),
+        ({"encoding_format": "int8"}, "encoding_format"),
+        ({"truncate": True}, "Unknown field 'truncate'"),
+    ],
+)
+async def test_embeddings_that_cannot_be_are_refused(shared: Program, changes: dict[str, Any], word: str) -> None:
+    got = await shared.post(EMBEDDINGS, {"input": "ab", **changes})
     assert got.status == 400
-    assert "prompt_log_probabilities is not supported" in got.error["message"]
-    echoed = await shared.post(COMPLETIONS, asked)
-    assert echoed.json["choices"][0]["text"].startswith("ab")
+    assert word in got.error["message"]
