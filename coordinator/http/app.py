@@ -18,6 +18,8 @@ from coordinator.http.completions import completion_routes
 from coordinator.http.embeddings import embedding_routes
 from coordinator.http.failures import HttpError, tell_failure
 from coordinator.http.guard import Guard
+from coordinator.http.messages import message_routes
+from coordinator.http.responses import response_routes
 from coordinator.http.server_facts import server_routes
 from coordinator.http.tokens import token_routes
 from coordinator.http_settings import HttpSettings
@@ -30,6 +32,8 @@ def routes_of(coordinator: Coordinator, activity: Activity) -> list[BaseRoute]:
         *server_routes(coordinator, activity),
         *chat_routes(coordinator),
         *completion_routes(coordinator),
+        *response_routes(coordinator),
+        *message_routes(coordinator),
         *embedding_routes(coordinator),
         *token_routes(coordinator),
     ]

@@ -14,8 +14,9 @@ from pydantic import Field
 
 from coordinator.http.bodies import Body, refusal, refused_by_nouns
 from coordinator.http.failures import HttpError
-from coordinator.http.sampling_body import SamplingBody
-from layerline.chat import Message, Tool, ToolCall, ToolRules
+from coordinator.http.sampling_body import CompletionFields
+from coordinator.http.tool_rules import check_types, rules_of, tool_of
+from layerline.chat import Message, ToolCall, ToolRules
 from layerline.requests import GenerateRequest, Structure
 
 IGNORED = frozenset(
@@ -117,7 +118,7 @@ class ResponseFormat(Body):
     grammar: str | None = None
 
 
-class ChatBody(SamplingBody):
+class ChatBody(CompletionFields):
     """All that a chat may ask for."""
 
     messages: list[ChatMessage]
@@ -146,7 +147,7 @@ class ChatBody(SamplingBody):
             raise HttpError(400, "max_tokens must be at least 1.", param="max_tokens")
         with refused_by_nouns():
             return GenerateRequest(
-                **self.drawn(),
+                **self.asked(),
                 messages=messages_of(self.messages),
                 max_tokens=most or 0,
                 log_probabilities=(self.top_logprobs or 0) if self.logprobs else None,
@@ -216,31 +217,15 @@ def tool_rules(
     written: str | None = None,
 ) -> ToolRules | None:
     """The tools and how they may be called; None without any."""
-    if not tools:
-        if choice not in (None, "none", "auto"):
-            raise HttpError(400, "tool_choice needs tools.", param="tool_choice")
-        return None
-    for index, tool in enumerate(tools):
-        if tool.type != "function":
-            raise refusal(f"tools[{index}].type", f"Tools are functions, and not {tool.type[:40]!r}.")
-    only = choice.function.name if isinstance(choice, NamedTool) else ""
-    if only and only not in (tool.function.name for tool in tools):
-        raise HttpError(400, f"tool_choice names {only[:60]!r}, which is not among the tools.", param="tool_choice")
-    return ToolRules(
-        tools=tuple(_tool(tool.function) for tool in tools),
-        choice="required" if isinstance(choice, NamedTool) else choice or "auto",
-        only=only,
+    given = tools or ()
+    check_types([tool.type for tool in given], "function")
+    functions = [tool.function for tool in given]
+    return rules_of(
+        [tool_of(each.name, each.description, each.parameters, strict=each.strict) for each in functions],
+        "required" if isinstance(choice, NamedTool) else choice or "auto",
+        only=choice.function.name if isinstance(choice, NamedTool) else "",
         parallel=parallel is not False,
-        format=written or "",
-    )
-
-
-def _tool(function: Function) -> Tool:
-    return Tool(
-        name=function.name,
-        description=function.description or "",
-        parameters=json.dumps(function.parameters or {"type": "object", "properties": {}}),
-        strict=bool(function.strict),
+        written=written or "",
     )
 
 

@@ -22,7 +22,7 @@ from coordinator.http.likelihoods import completion_logprobs
 from coordinator.http.merged import merged
 from coordinator.http.openai_stream import openai_stream
 from coordinator.http.reply import Replies, Reply, usage_of
-from coordinator.http.sampling_body import SamplingBody
+from coordinator.http.sampling_body import CompletionFields
 from layerline.requests import AnswerItem, Finished, GenerateRequest, PromptLikelihoods
 
 IGNORED = frozenset({"user"})
@@ -33,7 +33,7 @@ MAX_CHOICES = 256
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 
-class CompletionBody(SamplingBody):
+class CompletionBody(CompletionFields):
     """All that a completion may ask for."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
@@ -61,7 +61,7 @@ class CompletionBody(SamplingBody):
         with refused_by_nouns():
             return [
                 GenerateRequest(
-                    **self.drawn(),
+                    **self.asked(),
                     **prompt,
                     max_tokens=most or 1,
                     log_probabilities=self.logprobs,

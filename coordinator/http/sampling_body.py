@@ -1,7 +1,8 @@
-"""The fields that chats and completions have in common, and the options that they become."""
+"""The fields by which all APIs say how an answer is drawn, and the options that they become."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from coordinator.http.bodies import Body, refused_by_nouns
@@ -10,14 +11,7 @@ from layerline.requests import MAX_SEED, TokenBias
 from layerline.sampling import SamplingOptions
 
 
-class StreamOptions(Body):
-    """`include_usage` asks for a last chunk that tells the tokens."""
-
-    include_usage: bool = False
-    include_obfuscation: bool = False
-
-
-class SamplingBody(Body):
+class DrawnBody(Body):
     """Null is as if the field were left out."""
 
     model: str = ""
@@ -30,16 +24,26 @@ class SamplingBody(Body):
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     seed: int | None = None
-    n: int | None = None
-    stop: str | list[str] | None = None
-    max_tokens: int | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
 
-    def sampling(self) -> SamplingOptions:
-        """How tokens are drawn; without a temperature by the model's probabilities, as OpenAI's API has it."""
+    def drawn(self, stop: Sequence[str] = (), **others: Any) -> dict[str, Any]:
+        """The options of a request that say how an answer is drawn and when it ends."""
+        given = {
+            "model": self.model,
+            "sampling": self._sampling(),
+            "seed": None if self.seed is None else _seed(self.seed),
+            "stop": tuple(stop),
+            "min_tokens": self.min_tokens,
+            "ignore_eos": self.ignore_eos,
+            "logit_bias": _biases(self.logit_bias),
+            **others,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _sampling(self) -> SamplingOptions:
+        """How tokens are drawn; without a temperature by the model's probabilities, as these APIs have it."""
         given = {
             "temperature": 1.0 if self.temperature is None else self.temperature,
             "top_p": self.top_p,
@@ -52,22 +56,27 @@ class SamplingBody(Body):
         with refused_by_nouns():
             return SamplingOptions(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
-    def drawn(self) -> dict[str, Any]:
-        """The other options of a request that say how an answer is drawn and when it ends."""
+
+class StreamOptions(Body):
+    """`include_usage` asks for a last chunk that tells the tokens."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class CompletionFields(DrawnBody):
+    """What chats and completions have in common."""
+
+    n: int | None = None
+    stop: str | list[str] | None = None
+    max_tokens: int | None = None
+    stream_options: StreamOptions | None = None
+
+    def asked(self) -> dict[str, Any]:
+        """The options of a request that these fields are."""
         if self.stream_options is not None and not self.stream:
             raise HttpError(400, "stream_options is for streams.", param="stream_options")
-        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        given = {
-            "model": self.model,
-            "sampling": self.sampling(),
-            "seed": None if self.seed is None else _seed(self.seed),
-            "n": self.n,
-            "stop": tuple(stop),
-            "min_tokens": self.min_tokens,
-            "ignore_eos": self.ignore_eos,
-            "logit_bias": _biases(self.logit_bias),
-        }
-        return {name: value for name, value in given.items() if value is not None}
+        return self.drawn([self.stop] if isinstance(self.stop, str) else self.stop or [], n=self.n)
 
     @property
     def tells_usage(self) -> bool:

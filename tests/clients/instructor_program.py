@@ -15,7 +15,7 @@ def main() -> None:
     for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
         patched = instructor.from_openai(client, mode=mode)
         given = {"model": MODEL, "messages": ASKED, "response_model": City, "temperature": 0, "max_tokens": 120}
-        equal(type(patched.chat.completions.create(**given, max_retries=0)), City)
+        equal(isinstance(patched.chat.completions.create(**given, max_retries=0), City), True)
 
 
 main()

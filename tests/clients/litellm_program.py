@@ -1,4 +1,6 @@
-"""`litellm`: a chat, a stream and a tool, as OpenAI's and as a server that it knows by another name."""
+"""`litellm`: a chat, a stream and a tool, as OpenAI's, as a server that it knows by another name, and as
+Anthropic's.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,13 @@ def main() -> None:
         asked = [{"role": "user", "content": "What is the weather in Paris?"}]
         called = litellm.completion(**given, messages=asked, tools=[TOOL], tool_choice="required")
         fits_weather(called.choices[0].message.tool_calls[0].function.arguments)
+    given = {"model": f"anthropic/{MODEL}", "api_base": BASE, "api_key": KEY, "temperature": 0, "max_tokens": 120}
+    answer = litellm.completion(**given, messages=MESSAGES)
+    equal(answer.choices[0].message.content, ANSWER)
+    chunks = litellm.completion(**given, messages=MESSAGES, stream=True)
+    equal("".join(chunk.choices[0].delta.content or "" for chunk in chunks), ANSWER)
+    called = litellm.completion(**given, messages=asked, tools=[TOOL], tool_choice="required")
+    fits_weather(called.choices[0].message.tool_calls[0].function.arguments)
 
 
 main()

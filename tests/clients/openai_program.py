@@ -13,6 +13,8 @@ from tests.clients.questions import (
     KEY,
     MESSAGES,
     MODEL,
+    QUESTION,
+    SYSTEM,
     TOOL,
     City,
     equal,
@@ -58,6 +60,32 @@ def tools(client: OpenAI) -> None:
     fits_weather(final.message.tool_calls[0].function.arguments)
 
 
+def responses(client: OpenAI) -> None:
+    given: Any = {"model": MODEL, "temperature": 0, "instructions": SYSTEM}
+    answer = client.responses.create(**given, input=QUESTION)
+    equal((answer.output_text, answer.status), (ANSWER, "completed"))
+    with client.responses.stream(**given, input=QUESTION) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        equal((text, stream.get_final_response().output_text), (ANSWER, ANSWER))
+    parsed = client.responses.parse(**given, input="Tell me of Paris in JSON.", text_format=City)
+    equal(type(parsed.output_parsed), City)
+    tool = {"type": "function", **TOOL["function"]}
+    asked: Any = {**given, "tools": [tool]}
+    called = client.responses.create(**asked, input="What is the weather in Paris?", tool_choice="required")
+    call = next(item for item in called.output if item.type == "function_call")
+    fits_weather(call.arguments)
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny."}
+    told = client.responses.create(
+        **asked, input=[result], previous_response_id=called.id, tool_choice="none", max_output_tokens=20
+    )
+    equal(bool(told.output_text), True)
+
+
+def vectors(client: OpenAI) -> None:
+    found = client.embeddings.create(model=MODEL, input=[QUESTION, ANSWER])
+    equal([(len(each.embedding), round(sum(x * x for x in each.embedding), 3)) for each in found.data], [(576, 1)] * 2)
+
+
 async def asynchronous() -> None:
     async with AsyncOpenAI(base_url=f"{BASE}/v1", api_key=KEY) as client:
         answers = await asyncio.gather(*(client.chat.completions.create(**GREEDY) for _ in range(4)))
@@ -70,6 +98,8 @@ def main() -> None:
     with OpenAI(base_url=f"{BASE}/v1", api_key=KEY) as client:
         chats(client)
         tools(client)
+        responses(client)
+        vectors(client)
     asyncio.run(asynchronous())
 
 

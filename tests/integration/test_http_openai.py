@@ -112,7 +112,7 @@ async def test_a_stream_of_chat_is_as_openai_has_it(card: ModelCard) -> None:
             "messages[0].content[0].type",
             "text alone",
         ),
-        ({"tools": [{"type": "web_search", "function": {"name": "f"}}]}, "tools[0].type", "functions"),
+        ({"tools": [{"type": "web_search", "function": {"name": "f"}}]}, "tools[0].type", "of its own"),
         ({"tool_choice": "required"}, "tool_choice", "needs tools"),
         ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
         ({"logit_bias": {"a": 1}}, "logit_bias", "not a token id"),

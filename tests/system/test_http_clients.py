@@ -16,7 +16,7 @@ from tests.lab.two_nodes import TwoNodes
 
 URL = "http://127.0.0.1:7380"
 READY_DEADLINE_S = 40.0
-PROGRAMS = ("openai", "langchain", "litellm", "pydantic_ai", "instructor")
+PROGRAMS = ("openai", "anthropic", "langchain", "litellm", "pydantic_ai", "instructor")
 TEMPLATE = "Qwen-Qwen2.5-7B-Instruct.jinja"  # that of SmolLM2, and tools in Hermes' form
 
 
