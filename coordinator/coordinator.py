@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
-from typing import Self, TypeVar
+from typing import Self
 
 from coordinator.discovery.browser import Browser, NoMdns
 from coordinator.discovery.finder import Finder
+from coordinator.discovery.members import Member
+from coordinator.discovery.search import LONGEST_S
+from coordinator.loading import Loading
 from coordinator.made_plan import untold
+from coordinator.model_life import ModelState
 from coordinator.model_service import ModelService, ServiceBounds
 from coordinator.node_client import NodeClient
 from coordinator.pipeline import pipeline
@@ -39,11 +43,6 @@ from layerline.rpc.transport import Transport
 from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
 from layerline.version import WIRE_VERSION, __version__
-
-MAX_QUEUED_EVENTS = 256
-MAX_OTHER_NAMES = 64  # of the model in service that are remembered
-
-Done = TypeVar("Done")
 
 
 class Coordinator:
@@ -102,14 +101,39 @@ class Coordinator:
         return self._keeper.plan_in_effect is not None
 
     @property
+    def plan_in_effect(self) -> Plan | None:
+        """The plan by which requests are answered at this moment."""
+        return self._keeper.plan_in_effect
+
+    @property
     def context_tokens(self) -> int:
         """Of the model in service; 0 while there is none."""
         return self._service.plan.context_tokens if self._service and self._service.plan else 0
 
+    @property
+    def wanted(self) -> PlanRequest | None:
+        """What it is to have in service, if it is to have something of its own accord."""
+        return self._keeper.wanted
+
+    @property
+    def state(self) -> ModelState:
+        """How the model in service stands, in the words of `coordinator.model_life`."""
+        return self._service.state if self._service else "absent"
+
+    @property
+    def loading(self) -> Loading | None:
+        """How far a model is that is being brought up; None if none ever was."""
+        return self._service.loading if self._service else None
+
     async def nodes(self) -> NodesReport:
         """Every node there is, usable or not."""
-        members = await self._search.members(wait_for_starting=False)
-        return NodesReport(nodes=tuple(member.report for member in members), searched=self._search.searched)
+        return (await self.look())[0]
+
+    async def look(self, deadline_s: float = LONGEST_S) -> tuple[NodesReport, ModelsReport]:
+        """Every node there is, usable or not, and every model that a usable one has, by the end of the deadline."""
+        members = await self._search.members(wait_for_starting=False, deadline_s=deadline_s)
+        nodes = NodesReport(nodes=tuple(member.report for member in members), searched=self._search.searched)
+        return nodes, self._models_of(members)
 
     async def availability(self, model: str) -> Availability:
         """Whether nodes are free to serve `model`, or else which coordinators hold them; as soon as that is known."""
@@ -117,8 +141,11 @@ class Coordinator:
 
     async def models(self) -> ModelsReport:
         """Every model that a usable node has; files that differ under one name are listed apart."""
+        return (await self.look())[1]
+
+    def _models_of(self, members: Sequence[Member]) -> ModelsReport:
         nodes: dict[tuple[str, str, int], list[str]] = {}
-        for member in await self._search.members(wait_for_starting=False):
+        for member in members:
             for listing in member.models:
                 nodes.setdefault((listing.name, listing.digest, listing.size_bytes), []).append(member.name)
         served = self._keeper.plan_in_effect
@@ -177,6 +204,14 @@ class Coordinator:
         async with aclosing(service.embed(request)) as embeddings:
             async for each in embeddings:
                 yield each
+
+    async def switch(self, request: PlanRequest) -> Plan:
+        """Has another model in service, in the place of the one that is; raises what speaks against it."""
+        return await self._keeper.switch(request)
+
+    def stop(self, number: int) -> bool:
+        """Ends the answer that has the request of that number in `stats`, with an error; False if there is none."""
+        return self._service is not None and self._service.stop(number)
 
     def stats(self) -> StatsReport | None:
         """How the work of the model in service goes; None while there is none."""

@@ -27,6 +27,7 @@ from layerline.errors import (
     OverloadedError,
     PromptTooLongError,
     ProtocolError,
+    RequestError,
     blamed_on,
     typed,
 )
@@ -142,6 +143,18 @@ class Engine:
         for answer in {self._answers[sequence] for sequence in begun}:
             answer.losses += 1
         self._recorder.lost()
+
+    def stop(self, number: int) -> bool:
+        """Ends the answer that has sequence `number`, with an error that says why; False if there is none."""
+        answer = self._answers.get(number)
+        if answer is None:
+            return False
+        error = RequestError("The request was stopped at the coordinator.", remedy="Ask again if it was a mistake.")
+        for request in answer.requests:
+            self._tell(self._scheduler.cancel(request.sequence))
+            self._answers.pop(request.sequence, None)
+        answer.put(error)
+        return True
 
     def end_losers(self, error: LayerlineError) -> None:
         """Ends answers that went through the most losses without a token, with the `error` of the last of them.

@@ -16,7 +16,8 @@ from coordinator.answers import answered
 from coordinator.concurrency import ended
 from coordinator.embedding import embedded
 from coordinator.engine import STEP_DEADLINE_S, Engine
-from coordinator.made_plan import MadePlan, Planner, Tell, untold
+from coordinator.loading import Loading
+from coordinator.made_plan import MadePlan, Planner, Tell
 from coordinator.model_life import GiveUp, ModelLife, ModelState, Recovery
 from coordinator.node_client import NO_GROWTH_DEADLINE_S
 from coordinator.node_hold import HOLD_DEADLINES, HoldDeadlines
@@ -43,7 +44,7 @@ from layerline.hold import HoldHello
 from layerline.models.card import ModelCard
 from layerline.plan import Plan
 from layerline.plan_request import PlanRequest
-from layerline.reports import NodeProgress, Planned, PlanReport
+from layerline.reports import NodeProgress, Planned, PlanReport, PrepareEvent
 from layerline.requests import AnswerItem, GenerateRequest
 from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
@@ -66,8 +67,9 @@ class ServiceBounds:
 class ModelService:
     """The model of `wanted`, from `begin` until it is given up or `leave` is called; `state` says how it stands.
 
-    `plan` is the one in effect, or was the last that was. Of `maker` it has its plans; `hello` is what it holds
-    nodes with. `other_names` are those under which nodes have the same weights, as far as somebody asked for them.
+    `plan` is the one in effect, or was the last that was. Of `maker` it has its plans; `hello` is what it holds nodes
+    with. `loading` tells how far a pipeline is that is being built. `other_names` are those under which nodes have the
+    same weights, as far as somebody asked for them.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class ModelService:
     ) -> None:
         self.wanted = wanted
         self.plan: Plan | None = None
+        self.loading = Loading()
         self.other_names = {wanted.model}
         self._maker = maker
         self._hello = hello
@@ -107,7 +110,12 @@ class ModelService:
 
     def begin(self, tell: Tell) -> None:
         """Begins to bring it up; `tell` hears of the first time."""
-        self._task = asyncio.create_task(self._live(tell))
+
+        def told(event: PrepareEvent) -> None:
+            self.loading.take(event)
+            tell(event)
+
+        self._task = asyncio.create_task(self._live(told))
         self._task.add_done_callback(_fetch)
 
     async def stands(self) -> None:
@@ -163,6 +171,10 @@ class ModelService:
         engine, text, plan = self._parts
         return scored(request, engine, text, context_tokens=plan.context_tokens)
 
+    def stop(self, number: int) -> bool:
+        """Ends the answer that has the sequence of that number, with an error; False if there is none."""
+        return self._engine is not None and self._engine.stop(number)
+
     def embed(self, request: EmbedRequest) -> AsyncGenerator[Embedding | EmbeddingFinished, None]:
         """Texts as vectors, in order; ending the iteration cancels what is under way on every node."""
         engine, text, plan = self._parts
@@ -203,7 +215,7 @@ class ModelService:
                     error = await self._over_one_pipeline(made, reading, deadline, tell)
                     gc.collect()  # circles of what failed and its error have the connections of the lost pipeline
                     made = await self._made_again(made, error)
-                    tell = untold
+                    tell = self.loading.take
         except TimeoutError:
             late = DeadlineError("The model was not back in time.", remedy="Look at the logs of the nodes.")
             raise self._life.told(late) from None
@@ -256,6 +268,7 @@ class ModelService:
             scheduler, recorder = Scheduler(capacity), Recorder(route)
             self._engine = Engine(scheduler, recorder, step_deadline_s=self._bounds.step_deadline_s)
         self.plan = plan
+        self.loading.end()
         log.info("%s is served in epoch %d.", plan.model, bound.epoch)
         self._life.serve(asyncio.get_running_loop().time())
 
@@ -270,7 +283,7 @@ class ModelService:
             await asyncio.sleep(decision.pause_s)
             self._life.plan()
             try:
-                return await self._maker.plan_again(self.wanted, lost, untold, keep=decision.attempt == 1)
+                return await self._maker.plan_again(self.wanted, lost, self.loading.take, keep=decision.attempt == 1)
             except LayerlineError as failure:
                 error = without_trace(failure)
 

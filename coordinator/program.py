@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from coordinator.coordinator import Coordinator
 from coordinator.http.activity import Activity
 from coordinator.http.app import make_app
+from coordinator.http.live import Live
 from coordinator.http.server import http_served
 from coordinator.service import CoordinatorService
 from coordinator.settings import CoordinatorSettings
@@ -77,10 +78,11 @@ async def _http(settings: CoordinatorSettings, coordinator: Coordinator, activit
     """HTTP is served for the time of the block, if it is wanted; at an address that nobody chose, if that is free."""
     async with AsyncExitStack() as stack:
         if settings.http is not None:
-            served = http_served(settings.http, make_app(coordinator, settings.http, activity))
+            live = await stack.enter_async_context(Live(coordinator, activity))
+            served = http_served(settings.http, make_app(coordinator, settings.http, activity, live))
             try:
                 address = await stack.enter_async_context(served)
-                log.info("HTTP is at %s, the API of OpenAI at %s/v1.", address, address)
+                log.info("The page is at %s, the API of OpenAI at %s/v1.", address, address)
             except PortInUseError as error:
                 if settings.http.chosen:
                     raise
@@ -121,7 +123,7 @@ async def _keep_up(coordinator: Coordinator, request: PlanRequest) -> None:
         log.warning("The model is no longer loaded; it is brought up again.")
         while coordinator.facts().model == "":
             try:
-                await _bring_up(coordinator, request)
+                await _bring_up(coordinator, coordinator.wanted or request)
             except LayerlineError as error:
                 log.warning("%s Trying again in %.0f s.", error, RETRY_INTERVAL_S)
                 await asyncio.sleep(RETRY_INTERVAL_S)

@@ -49,6 +49,11 @@ class ServiceKeeper:
         self._preparing = asyncio.Lock()
 
     @property
+    def wanted(self) -> PlanRequest | None:
+        """What is brought up, whoever asks first; None: what is asked for."""
+        return self._wanted
+
+    @property
     def plan_in_effect(self) -> Plan | None:
         """The plan by which requests are answered at this moment."""
         return self.service.plan if self.service and self.service.state == "serving" else None
@@ -83,6 +88,29 @@ class ServiceKeeper:
         finally:
             await ended(task)
         yield Ready(plan=PlanReport.of(_outcome(task)[1]))
+
+    async def switch(self, request: PlanRequest) -> Plan:
+        """Has the model of `request` in service in the place of the one that is, whose answers end.
+
+        Raises what speaks against it, as a PlanError where there is no room for it, and leaves all as it is then. If
+        it cannot be loaded in the end, the model before is wanted again.
+        """
+        await self._maker().plan(request, untold)
+        before = self._wanted
+        async with self._preparing:
+            if self.service:
+                await self.service.leave()
+            self._wanted = request
+        task = self._begin(self._bring_up(request, untold))
+        try:
+            await asyncio.wait((task,))
+        finally:
+            await ended(task)
+        try:
+            return _outcome(task)[1]
+        except LayerlineError:
+            self._wanted = before
+            raise
 
     async def service_for(self, model: str) -> ModelService:
         service = self.service

@@ -18,7 +18,9 @@ from coordinator.http.completions import completion_routes
 from coordinator.http.embeddings import embedding_routes
 from coordinator.http.failures import HttpError, tell_failure
 from coordinator.http.guard import Guard
+from coordinator.http.live import Live
 from coordinator.http.messages import message_routes
+from coordinator.http.page_routes import page_routes
 from coordinator.http.responses import response_routes
 from coordinator.http.server_facts import server_routes
 from coordinator.http.tokens import token_routes
@@ -26,9 +28,10 @@ from coordinator.http_settings import HttpSettings
 from layerline.errors import LayerlineError
 
 
-def routes_of(coordinator: Coordinator, activity: Activity) -> list[BaseRoute]:
+def routes_of(coordinator: Coordinator, activity: Activity, live: Live) -> list[BaseRoute]:
     """Every route that there is."""
     return [
+        *page_routes(coordinator, live),
         *server_routes(coordinator, activity),
         *chat_routes(coordinator),
         *completion_routes(coordinator),
@@ -39,10 +42,10 @@ def routes_of(coordinator: Coordinator, activity: Activity) -> list[BaseRoute]:
     ]
 
 
-def make_app(coordinator: Coordinator, settings: HttpSettings, activity: Activity) -> ASGIApp:
-    """The application for `coordinator`; `activity` counts what is under way."""
+def make_app(coordinator: Coordinator, settings: HttpSettings, activity: Activity, live: Live) -> ASGIApp:
+    """The application for `coordinator`; `activity` counts what is under way, `live` looks at it for the page."""
     app = Starlette(
-        routes=routes_of(coordinator, activity),
+        routes=routes_of(coordinator, activity, live),
         middleware=[
             Middleware(CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"])
         ]

@@ -12,6 +12,7 @@ from typing import Any
 from coordinator.coordinator import Coordinator
 from coordinator.http.activity import Activity
 from coordinator.http.app import make_app
+from coordinator.http.live import Live
 from coordinator.http.server import http_served
 from coordinator.http_settings import HttpSettings
 from layerline.addresses import split_address
@@ -71,6 +72,15 @@ class Program:
             finally:
                 writer.close()
 
+    async def status(self, method: str, path: str, headers: Mapping[str, str]) -> int:
+        """That of a request with an empty object, of which nothing more is read: some responses have no end."""
+        async with asyncio.timeout(DEADLINE_S):
+            reader, writer = await self.begin(method, path, b"{}", headers)
+            try:
+                return int((await reader.readline()).split()[1])
+            finally:
+                writer.transport.abort()
+
     async def begin(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], *, length: int = -1
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -108,5 +118,8 @@ async def http_of(coordinator: Coordinator, **settings: Any) -> AsyncIterator[Pr
     """The HTTP of a coordinator, for programs of this machine."""
     activity = Activity()
     told = HttpSettings(host="127.0.0.1", port=0, **settings)
-    async with http_served(told, make_app(coordinator, told, activity)) as url:
+    async with (
+        Live(coordinator, activity) as live,
+        http_served(told, make_app(coordinator, told, activity, live)) as url,
+    ):
         yield Program(url, activity)

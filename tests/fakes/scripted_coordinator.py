@@ -66,6 +66,9 @@ class ScriptedCoordinator:
         """Who this is."""
         return FACTS
 
+    def stats(self) -> None:
+        """None."""
+
     async def prompt_ids(self, request: GenerateRequest) -> tuple[int, ...]:
         """Nine."""
         return tuple(range(USAGE.prompt_tokens))
