@@ -101,9 +101,9 @@ class Coordinator:
         return self._keeper.plan_in_effect is not None
 
     @property
-    def plan_in_effect(self) -> Plan | None:
-        """The plan by which requests are answered at this moment."""
-        return self._keeper.plan_in_effect
+    def last_plan(self) -> Plan | None:
+        """The plan by which requests are answered, or were until a stage was lost that is being replaced."""
+        return self._service.plan if self._service and self._service.answers else None
 
     @property
     def context_tokens(self) -> int:

@@ -150,10 +150,10 @@ class Engine:
         if answer is None:
             return False
         error = RequestError("The request was stopped at the coordinator.", remedy="Ask again if it was a mistake.")
-        for request in answer.requests:
-            self._tell(self._scheduler.cancel(request.sequence))
-            self._answers.pop(request.sequence, None)
         answer.put(error)
+        for request in answer.requests:
+            self._answers.pop(request.sequence, None)
+            self._tell(self._scheduler.cancel(request.sequence))
         return True
 
     def end_losers(self, error: LayerlineError) -> None:

@@ -70,7 +70,7 @@ class Live:
         """How all stands."""
         coordinator, stats = self._coordinator, self._coordinator.stats()
         facts, loading = coordinator.facts(), coordinator.loading
-        plan = coordinator.plan_in_effect
+        plan = coordinator.last_plan
         return {
             "time": time.time(),
             "coordinator": {"name": facts.name, "version": facts.version, "address": facts.address},

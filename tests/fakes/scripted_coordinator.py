@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from layerline.reports import CoordinatorFacts
+from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport
 from layerline.requests import (
     Alternative,
     AnswerItem,
@@ -56,6 +56,8 @@ class ScriptedCoordinator:
     """`items` are its answer; a pause comes after the first, an exception in their place is raised."""
 
     serves = True
+    state = "serving"
+    loading = last_plan = None
     context_tokens = 100
 
     def __init__(self, items: Sequence[AnswerItem | Exception]) -> None:
@@ -68,6 +70,10 @@ class ScriptedCoordinator:
 
     def stats(self) -> None:
         """None."""
+
+    async def look(self, deadline_s: float) -> tuple[NodesReport, ModelsReport]:
+        """Nothing."""
+        return NodesReport(nodes=(), searched=()), ModelsReport(models=())
 
     async def prompt_ids(self, request: GenerateRequest) -> tuple[int, ...]:
         """Nine."""

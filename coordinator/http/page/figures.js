@@ -39,15 +39,19 @@ export function showFigures(state) {
   stages.forEach((stage, index) => {
     const lines = ["busy", "waiting", "bubble"].map((kind) => samples.map((sample) => sample.stages?.[index]?.[kind]));
     const told = `busy ${percent(stage.busy)}, waits ${percent(stage.waiting)}, bubble ${percent(stage.bubble)}`;
-    draw(at("shares"), `Stage ${index + 1}, ${stage.node}`, lines, told, 1);
+    draw(at("shares"), nameOf(stage, index), lines, told, 1);
   });
   for (const [key, plot] of drawn) {
-    const isOld = plot.place === at("shares") && !stages.some((stage, index) => key === `Stage ${index + 1}, ${stage.node}`);
+    const isOld = plot.place === at("shares") && !stages.some((stage, index) => key === nameOf(stage, index));
     if (isOld) {
       plot.element.remove();
       drawn.delete(key);
     }
   }
+}
+
+function nameOf(stage, index) {
+  return `Stage ${index}, ${stage.node}`;
 }
 
 function draw(place, name, lines, told, most = 0) {

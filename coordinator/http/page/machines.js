@@ -111,6 +111,6 @@ function otherMachines(views, stages) {
 function other(view) {
   const card = machine(view, null);
   if (view.lost || view.unusable) return card;
-  card.append(h("p", { class: "hint" }, `Free for models: ${bytes(view.budget)}; has ${number(view.models)} models.`));
+  card.append(h("p", { class: "hint" }, `Free for models: ${bytes(view.budget)}; models here: ${number(view.models)}.`));
   return card;
 }
