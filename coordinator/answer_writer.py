@@ -19,7 +19,7 @@ from coordinator.text.answer_forms.reader import AnswerReader, Part
 from coordinator.text.detokenizer import Detokenizer
 from coordinator.text.stop_strings import StopStrings
 from coordinator.text.token_text import TokenText
-from layerline.requests import Finished, Piece, StageSummary, TokenLikelihood, Usage
+from layerline.answer import Finished, Piece, StageSummary, TokenLikelihood, Usage
 
 
 class Parts(Protocol):

@@ -17,7 +17,8 @@ from coordinator.scheduling.events import Ended, Token
 from coordinator.stopwatch import Stopwatch
 from coordinator.text.model_text import ModelText
 from coordinator.text.token_text import TokenText
-from layerline.requests import AnswerItem, GenerateRequest, StageSummary
+from layerline.answer import AnswerItem, StageSummary
+from layerline.requests import GenerateRequest
 
 
 async def answered(

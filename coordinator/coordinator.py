@@ -19,14 +19,16 @@ from coordinator.discovery.search import LONGEST_S
 from coordinator.loading import Loading
 from coordinator.made_plan import untold
 from coordinator.model_life import ModelState
-from coordinator.model_service import ModelService, ServiceBounds
+from coordinator.model_service import ModelService
 from coordinator.node_client import NodeClient
 from coordinator.pipeline import pipeline
 from coordinator.plan_maker import Availability, PlanMaker
 from coordinator.plan_match import does_for
+from coordinator.service_bounds import ServiceBounds
 from coordinator.service_keeper import ServiceKeeper
 from coordinator.settings import CoordinatorSettings
 from layerline.addresses import split_address
+from layerline.answer import AnswerItem
 from layerline.embedding import Embedding, EmbeddingFinished, EmbedRequest
 from layerline.hold import HoldHello
 from layerline.plan import Plan
@@ -38,7 +40,7 @@ from layerline.reports import (
     NodesReport,
     PrepareEvent,
 )
-from layerline.requests import AnswerItem, GenerateRequest
+from layerline.requests import GenerateRequest
 from layerline.rpc.transport import Transport
 from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport

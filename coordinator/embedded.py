@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from coordinator.coordinator import Coordinator
-from coordinator.model_service import ServiceBounds
 from coordinator.plan_maker import Availability
 from coordinator.service import CoordinatorService
+from coordinator.service_bounds import ServiceBounds
 from coordinator.settings import CoordinatorSettings
 from coordinator.temporary_folder import temporary_folder
 from layerline.rpc.channels import COORDINATOR_OPTIONS, make_server

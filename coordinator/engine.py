@@ -21,6 +21,7 @@ from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
+from layerline.answer import StageSummary
 from layerline.errors import (
     DeadlineError,
     LayerlineError,
@@ -31,7 +32,6 @@ from layerline.errors import (
     blamed_on,
     typed,
 )
-from layerline.requests import StageSummary
 from layerline.stats_report import StatsReport
 from layerline.step_result import StepResult
 

@@ -10,7 +10,7 @@ from coordinator.engine import Engine
 from coordinator.scheduling.events import Scored
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.text.token_text import TokenText
-from layerline.requests import Alternative, PromptLikelihoods, TokenLikelihood
+from layerline.answer import Alternative, PromptLikelihoods, TokenLikelihood
 
 Told = TypeVar("Told")
 

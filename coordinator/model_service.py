@@ -10,27 +10,27 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from coordinator.answers import answered
 from coordinator.concurrency import ended
 from coordinator.embedding import embedded
-from coordinator.engine import STEP_DEADLINE_S, Engine
+from coordinator.engine import Engine
 from coordinator.loading import Loading
 from coordinator.made_plan import MadePlan, Planner, Tell
-from coordinator.model_life import GiveUp, ModelLife, ModelState, Recovery
-from coordinator.node_client import NO_GROWTH_DEADLINE_S
-from coordinator.node_hold import HOLD_DEADLINES, HoldDeadlines
+from coordinator.model_life import GiveUp, ModelLife, ModelState
 from coordinator.pipeline import OpenPipeline
 from coordinator.prompt import prompt_ids
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scoring import scored
+from coordinator.service_bounds import ServiceBounds
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route
 from coordinator.text.model_text import ModelText, begun_text
-from coordinator.verdict import Patience, Verdict
+from coordinator.verdict import Verdict
+from layerline.answer import AnswerItem
 from layerline.embedding import Embedding, EmbeddingFinished, EmbedRequest
 from layerline.endings import NOT_FAILURES
 from layerline.errors import (
@@ -45,23 +45,11 @@ from layerline.models.card import ModelCard
 from layerline.plan import Plan
 from layerline.plan_request import PlanRequest
 from layerline.reports import NodeProgress, Planned, PlanReport, PrepareEvent
-from layerline.requests import AnswerItem, GenerateRequest
+from layerline.requests import GenerateRequest
 from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServiceBounds:
-    """How long a model in service waits for what, how often it comes back, and how many requests may wait in it."""
-
-    recovery: Recovery = field(default_factory=Recovery)
-    patience: Patience = field(default_factory=Patience)
-    step_deadline_s: float = STEP_DEADLINE_S
-    no_growth_s: float = NO_GROWTH_DEADLINE_S  # of a node that indexes the model's files
-    hold: HoldDeadlines = HOLD_DEADLINES
-    max_waiting: int = 256
 
 
 class ModelService:

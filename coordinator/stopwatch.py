@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from layerline.requests import Timings, Usage
+from layerline.answer import Timings, Usage
 
 
 @dataclass(kw_only=True, slots=True)

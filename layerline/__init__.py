@@ -18,6 +18,18 @@ from typing import TYPE_CHECKING
 from layerline.version import __version__
 
 if TYPE_CHECKING:
+    from layerline.answer import (
+        Alternative,
+        Completion,
+        Finished,
+        Piece,
+        PromptLikelihoods,
+        StageSummary,
+        Timings,
+        TokenLikelihood,
+        ToolCallPiece,
+        Usage,
+    )
     from layerline.async_client import AsyncClient, AsyncStream
     from layerline.chat import Message, Tool, ToolCall, ToolRules
     from layerline.client import Client, Stream
@@ -71,21 +83,7 @@ if TYPE_CHECKING:
         Ready,
         StageReport,
     )
-    from layerline.requests import (
-        Alternative,
-        Completion,
-        Finished,
-        GenerateOptions,
-        Piece,
-        PromptLikelihoods,
-        StageSummary,
-        Structure,
-        Timings,
-        TokenBias,
-        TokenLikelihood,
-        ToolCallPiece,
-        Usage,
-    )
+    from layerline.requests import GenerateOptions, Structure, TokenBias
     from layerline.scoring import ScoreOptions, ScoringFinished, WindowScores
     from layerline.stats_report import (
         DurationStats,
@@ -105,6 +103,7 @@ _HOMES = (
     "errors",
     "chat",
     "requests",
+    "answer",
     "plan_request",
     "reports",
     "stats_report",

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from layerline import calls
+from layerline.answer import Completion, Finished, Piece
 from layerline.embedding import Embedding, EmbedOptions
 from layerline.endings import task_is_cancelled
 from layerline.errors import LayerlineError
@@ -28,7 +29,7 @@ from layerline.request_options import (
     plan_request,
     score_request,
 )
-from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
+from layerline.requests import GenerateOptions, GenerateRequest
 from layerline.rpc.channels import CLIENT_OPTIONS
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2_grpc

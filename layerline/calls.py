@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message as WireMessage
 
 from layerline.addresses import split_address
+from layerline.answer import Completion, Finished, Piece, PromptLikelihoods
 from layerline.checks import shown
 from layerline.embedding import Embedding, EmbeddingFinished, EmbedRequest
 from layerline.errors import (
@@ -28,7 +29,7 @@ from layerline.errors import (
 from layerline.plan_request import PlanRequest
 from layerline.readers import AnswerReader, PartsReader, PrepareReader, Reader
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport, PlanReport, PrepareEvent, Ready
-from layerline.requests import Completion, Finished, GenerateRequest, Piece, PromptLikelihoods
+from layerline.requests import GenerateRequest
 from layerline.rpc.channels import MAX_MESSAGE_BYTES
 from layerline.rpc.convert import from_message, to_message
 from layerline.rpc.status import DETAIL_KEY, TOO_LARGE, error_from_rpc

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 import grpc
 
 from layerline import calls
+from layerline.answer import Completion, Finished, Piece
 from layerline.embedding import Embedding, EmbedOptions
 from layerline.errors import LayerlineError
 from layerline.plan_request import PlanOptions
@@ -30,7 +31,7 @@ from layerline.request_options import (
     plan_request,
     score_request,
 )
-from layerline.requests import Completion, Finished, GenerateOptions, GenerateRequest, Piece
+from layerline.requests import GenerateOptions, GenerateRequest
 from layerline.rpc.transport import Transport
 from layerline.rpc.v1 import coordinator_pb2_grpc
 from layerline.scoring import ScoreOptions, ScoringFinished, WindowScores

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
+from layerline.answer import StageSummary
 from layerline.checks import require
 from layerline.option import Flag, OneOf, Text, WholeNumber, option, read_options
-from layerline.requests import StageSummary
 
 POOLINGS = ("mean", "last")
 MAX_INPUTS = 2048

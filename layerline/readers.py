@@ -9,9 +9,9 @@ from typing import Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message as WireMessage
 
+from layerline.answer import AnswerItem, Finished, Piece, PromptLikelihoods
 from layerline.errors import ProtocolError
 from layerline.reports import PrepareEvent, Ready
-from layerline.requests import AnswerItem, Finished, Piece, PromptLikelihoods
 from layerline.rpc.convert import from_union
 
 Item_co = TypeVar("Item_co", covariant=True)

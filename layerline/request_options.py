@@ -17,10 +17,10 @@ from layerline.embedding import EmbedInput, EmbedOptions, EmbedRequest
 from layerline.errors import UsageError
 from layerline.option import Listed, Text, WholeNumber, options_of
 from layerline.plan_request import PlanOptions, PlanRequest
-from layerline.requests import MAX_TOKEN_ID, GenerateOptions, GenerateRequest, TokenBias
+from layerline.requests import MAX_TOKEN_ID, GenerateOptions, GenerateRequest, Structure, TokenBias
 from layerline.sampling import SamplingOptions
 from layerline.scoring import ScoreOptions, ScoreRequest
-from layerline.tool_options import tool_call, tool_rules
+from layerline.tool_options import as_json, tool_call, tool_rules
 
 GivenMessage = Message | Mapping[str, Any]
 GivenText = str | Sequence[int]
@@ -34,9 +34,6 @@ def chat_request(messages: Iterable[GivenMessage], options: GenerateOptions) -> 
             f"messages must be a list of messages, not {shown(messages)}.",
             remedy='Like [{"role": "user", "content": "Hi"}].',
         )
-    given_tools = options.get("tools")
-    if given_tools is not None and not isinstance(given_tools, ToolRules):
-        options = cast("GenerateOptions", {**options, "tools": tool_rules(given_tools)})
     turns = tuple(_message(index, given) for index, given in enumerate(messages))
     if not turns:
         raise UsageError("messages is empty.", remedy="Give at least one message.")
@@ -130,6 +127,18 @@ def _request(options: GenerateOptions, **given: object) -> GenerateRequest:
     _require_known(options, GenerateOptions)
     of_sampling = options_of(SamplingOptions)
     others = {name: value for name, value in options.items() if name not in of_sampling}
+    choice, parallel = others.pop("tool_choice", "auto"), others.pop("parallel_tool_calls", True)
+    if not isinstance(others.get("tools"), ToolRules):
+        others["tools"] = tool_rules(others.get("tools") or (), choice, parallel)
+    elif choice != "auto" or parallel is not True:
+        raise UsageError("ToolRules say themselves how tools are called; leave tool_choice and the like out.")
+    structure = others.get("structure")
+    if isinstance(structure, Mapping):
+        others["structure"] = Structure(kind="json_schema", text=as_json("structure", structure))
+    elif structure is not None and not isinstance(structure, Structure):
+        raise UsageError(f"structure must be a Structure or a JSON schema, not {shown(structure)}.")
+    if isinstance(variables := others.get("template_variables"), Mapping):
+        others["template_variables"] = as_json("template_variables", variables)
     if isinstance(others.get("logit_bias"), Mapping):
         others["logit_bias"] = _biases(cast("Mapping[object, object]", others["logit_bias"]))
     with _in_words("asked"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
+from layerline.answer import StageSummary
 from layerline.checks import require
 from layerline.option import Listed, Text, WholeNumber, option, read_options
 from layerline.plan import MAX_CONTEXT_TOKENS
-from layerline.requests import MAX_TOKEN_ID, StageSummary
+from layerline.requests import MAX_TOKEN_ID
 from layerline.units import format_bytes
 
 MAX_TEXT_BYTES = 4 << 20  # three times the test part of WikiText-2; a message holds 8 MiB

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from layerline.requests import AnswerItem, Finished, Piece, TokenLikelihood
+from layerline.answer import AnswerItem, Finished, Piece, TokenLikelihood
 
 
 @dataclass(kw_only=True, slots=True)

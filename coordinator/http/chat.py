@@ -20,7 +20,8 @@ from coordinator.http.event_stream import EventStream, begun, event, unless_left
 from coordinator.http.likelihoods import chat_logprobs
 from coordinator.http.openai_stream import openai_stream
 from coordinator.http.reply import Replies, Reply, usage_of
-from layerline.requests import AnswerItem, Finished, GenerateRequest, Piece
+from layerline.answer import AnswerItem, Finished, Piece
+from layerline.requests import GenerateRequest
 from layerline.version import __version__
 
 FINGERPRINT = f"layerline-{__version__}"

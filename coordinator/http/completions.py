@@ -23,7 +23,8 @@ from coordinator.http.merged import merged
 from coordinator.http.openai_stream import openai_stream
 from coordinator.http.reply import Replies, Reply, usage_of
 from coordinator.http.sampling_body import CompletionFields
-from layerline.requests import AnswerItem, Finished, GenerateRequest, PromptLikelihoods
+from layerline.answer import AnswerItem, Finished, PromptLikelihoods
+from layerline.requests import GenerateRequest
 
 IGNORED = frozenset({"user"})
 """Fields of OpenAI's API that mean nothing to a local model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from layerline.requests import Alternative, TokenLikelihood
+from layerline.answer import Alternative, TokenLikelihood
 
 
 def chat_logprobs(likelihoods: Sequence[TokenLikelihood]) -> dict[str, Any]:

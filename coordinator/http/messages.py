@@ -19,7 +19,7 @@ from coordinator.http.bodies import read_body
 from coordinator.http.event_stream import EventStream, begun, event, unless_left
 from coordinator.http.failures import ANTHROPIC_PATH, anthropic_body, failure_of
 from coordinator.http.messages_body import IGNORED, CountBody, MessagesBody
-from layerline.requests import AnswerItem, Finished, Usage
+from layerline.answer import AnswerItem, Finished, Usage
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 

@@ -7,8 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from layerline.answer import AnswerItem, Finished, Piece, PromptLikelihoods, TokenLikelihood, joined_calls
 from layerline.chat import ToolCall
-from layerline.requests import AnswerItem, Finished, Piece, PromptLikelihoods, TokenLikelihood, joined_calls
 
 
 @dataclass(kw_only=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 from coordinator.http.blocks import Block
 from coordinator.http.likelihoods import chat_logprobs
 from coordinator.http.responses_body import ResponsesBody
+from layerline.answer import Finished, Usage
 from layerline.chat import Message, ToolCall
-from layerline.requests import Finished, Usage
 
 PREFIXES = {"text": "msg", "thinking": "rs", "tool_call": "fc"}
 

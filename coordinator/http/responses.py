@@ -20,7 +20,8 @@ from coordinator.http.kept_responses import KeptResponse, KeptResponses
 from coordinator.http.likelihoods import chat_logprobs
 from coordinator.http.response_items import begun_response, ended_response, item_id, item_of, text_part, turn_of
 from coordinator.http.responses_body import IGNORED, ResponsesBody
-from layerline.requests import AnswerItem, Finished, GenerateRequest
+from layerline.answer import AnswerItem, Finished
+from layerline.requests import GenerateRequest
 
 Keep = Callable[[dict[str, Any], list[Block]], None]
 

@@ -18,7 +18,7 @@ from coordinator.stats.request_log import RequestLog
 from coordinator.stats.route import Route
 from coordinator.stats.tally import StepRecord
 from coordinator.stats.window import Window
-from layerline.requests import StageSummary
+from layerline.answer import StageSummary
 from layerline.stats_report import StatsReport
 from layerline.step_result import StepResult
 

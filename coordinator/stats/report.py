@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator.scheduling.figures import SchedulerFigures
 from coordinator.stats.route import Route
 from coordinator.stats.tally import StageTally, Tally
-from layerline.requests import StageSummary
+from layerline.answer import StageSummary
 from layerline.stats_report import LinkStats, PageStats, PeriodStats, SequenceStats, SlotStats, StageStats
 
 

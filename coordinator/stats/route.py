@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from layerline.answer import StageSummary
 from layerline.models.row_layout import row_into
 from layerline.models.spec import ModelSpec
 from layerline.plan import DTYPE_BYTES, PipelinePlan
-from layerline.requests import StageSummary
 from layerline.step_result import StepResult
 
 TOKEN_BYTES = 4

@@ -12,6 +12,7 @@ from layerline.cli.loop_thread import LoopThread, loop_thread
 from layerline.cli.options import Finding
 from layerline.cli.output import AnswerWriter, standard_error
 from layerline.cli.prompt import prepare
+from layerline.cli.render.sentences import likelihood_lines
 from layerline.cli.session import open_session
 from layerline.errors import OverloadedError, RequestError
 from layerline.plan_request import PlanRequest
@@ -90,6 +91,8 @@ class _Chat:
     async def _stream(self, asked: Conversation, writer: AnswerWriter) -> None:
         async with self._client.chat(asked.turns, stream=True, **self._options) as stream:
             await writer.write_stream(stream)
+        for text in likelihood_lines(writer.likelihoods):
+            self._tell(text)
 
     def _tell(self, text: str) -> None:
         standard_error().print(text, style="dim")

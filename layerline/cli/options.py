@@ -6,9 +6,11 @@ left to it.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -19,9 +21,10 @@ from layerline.layers_option import parse_layers
 from layerline.option import OneOf, Option, RealNumber, Takes, Texts, WholeNumber, options_of
 from layerline.plan_request import ManualStage, PlanOptions, PlanRequest
 from layerline.request_options import plan_request
-from layerline.requests import GenerateOptions, GenerateRequest
+from layerline.requests import GenerateOptions, GenerateRequest, Structure
 from layerline.sampling import SamplingOptions
 
+MAX_SCHEMA_BYTES = 256 << 10
 NO_THINKING = '{"enable_thinking": false}'
 
 
@@ -129,7 +132,17 @@ def node_finding_options() -> list[click.Parameter]:
 
 def sampling_options() -> list[click.Parameter]:
     """How the answer is drawn."""
-    return [*_flags(SamplingOptions), *_flags(GenerateRequest), thinking_option()]
+    return [*_flags(SamplingOptions), *_flags(GenerateRequest), schema_option(), thinking_option()]
+
+
+def schema_option() -> click.Option:
+    """--json-schema."""
+    return click.Option(
+        ["--json-schema"],
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Hold the answer to the JSON schema in FILE.",
+    )
 
 
 def thinking_option() -> click.Option:
@@ -155,9 +168,26 @@ def plan_request_of(model: str, given: Mapping[str, Any]) -> PlanRequest:
 def generate_options_of(given: Mapping[str, Any]) -> GenerateOptions:
     """How to draw, out of what was given."""
     options = {**_said(SamplingOptions, given), **_said(GenerateRequest, given)}
+    if given["json_schema"]:
+        options["structure"] = Structure(kind="json_schema", text=schema_of(given["json_schema"]))
     if not given["thinks"]:
         options["template_variables"] = NO_THINKING
     return cast("GenerateOptions", options)
+
+
+def schema_of(path: Path) -> str:
+    """The JSON schema in a file, as text; UsageError for a file that has none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SCHEMA_BYTES + 1)
+        schema = json.loads(data[:MAX_SCHEMA_BYTES]) if len(data) <= MAX_SCHEMA_BYTES else None
+    except OSError as error:
+        raise UsageError(f"--json-schema {path} cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--json-schema {path} is not JSON ({error}).") from None
+    if not isinstance(schema, dict):
+        raise UsageError(f"--json-schema {path} has no JSON object, or over {MAX_SCHEMA_BYTES >> 10} KiB.")
+    return json.dumps(schema)
 
 
 def _said(noun: type, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from layerline.answer import Piece, TokenLikelihood
 from layerline.printable import printable_lines
-from layerline.requests import Piece
 
 MAX_WIDTH = 10_000
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -49,6 +49,7 @@ class AnswerWriter:
 
     def __init__(self) -> None:
         self.text = ""
+        self.likelihoods: list[TokenLikelihood] = []
         self._on_terminal = sys.stdout.isatty()
         self._thinks = False
 
@@ -56,6 +57,7 @@ class AnswerWriter:
         """Writes every piece when it comes, and a line end after the last, also if they end early."""
         try:
             async for piece in pieces:
+                self.likelihoods += piece.likelihoods
                 if piece.kind == "thinking":
                     self._think(piece.text)
                 else:

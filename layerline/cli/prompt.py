@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import dataclass, replace
 
+from layerline.answer import Finished, Piece
 from layerline.async_client import AsyncClient, AsyncStream
 from layerline.calls import completion
 from layerline.chat import Message
@@ -14,12 +15,12 @@ from layerline.cli.load_screen import LoadScreen
 from layerline.cli.options import Finding
 from layerline.cli.output import AnswerWriter, standard_error
 from layerline.cli.render.json_objects import completion_object
-from layerline.cli.render.sentences import speed_line
+from layerline.cli.render.sentences import likelihood_lines, speed_line
 from layerline.cli.session import open_session
 from layerline.errors import UsageError
 from layerline.plan_request import PlanRequest
 from layerline.request_options import plan_options
-from layerline.requests import Finished, GenerateOptions, Piece
+from layerline.requests import GenerateOptions
 
 FROM_STANDARD_INPUT = "-"
 
@@ -58,8 +59,11 @@ async def _answer(prompt: Prompt, finding: Finding, request: PlanRequest) -> Non
             pieces = [piece async for piece in stream]
             print(json.dumps(completion_object(completion(pieces, stream))))
         else:
-            await AnswerWriter().write_stream(stream)
+            writer = AnswerWriter()
+            await writer.write_stream(stream)
             assert stream.finished is not None
+            for line in likelihood_lines(writer.likelihoods):
+                standard_error().print(line)
             standard_error().print(speed_line(stream.finished), style="dim")
 
 

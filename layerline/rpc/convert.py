@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from layerline import (
+    answer,
     chat,
     embedding,
     facts,
@@ -40,9 +41,10 @@ WireMessage = TypeVar("WireMessage", bound=Message)
 _MESSAGE_OF: dict[type, type[Message]] = {
     LayerlineError: common_pb2.ErrorDetail,
     chat.Message: coordinator_pb2.ChatMessage,
-    requests.StageSummary: common_pb2.StageSummary,
+    answer.StageSummary: common_pb2.StageSummary,
 }
 for _module, _messages in (
+    (answer, coordinator_pb2),
     (chat, coordinator_pb2),
     (embedding, coordinator_pb2),
     (facts, node_pb2),

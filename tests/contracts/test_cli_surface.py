@@ -16,8 +16,7 @@ from layerline.errors import ERRORS
 ROOT = Path(__file__).parents[2]
 SAMPLING = (
     "--max-tokens --temperature --top-p --top-k --min-p --repetition-penalty --presence-penalty --frequency-penalty"
-    " --no-thinking"
-    " --seed --stop --system"
+    " --json-schema --logprobs --no-thinking --seed --stop --system"
 )
 HTTP = "--http --api-key-file --http-open --http-name --cors --http-cert --http-key --drain --chat-template"
 PLACEMENT = "--layers --tensor-parallel --dtype --weights --precision --kv-dtype --context"

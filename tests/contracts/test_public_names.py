@@ -77,7 +77,7 @@ def test_both_clients_take_the_same_arguments(method: str) -> None:
 def test_the_options_of_a_request_are_these() -> None:
     options = "temperature top_p top_k min_p repetition_penalty presence_penalty frequency_penalty"
     options += " model max_tokens seed stop n min_tokens ignore_eos log_probabilities prompt_log_probabilities"
-    options += " structure tools template_variables logit_bias"
+    options += " structure tools tool_choice parallel_tool_calls template_variables logit_bias"
     assert list(typing.get_type_hints(layerline.GenerateOptions)) == options.split()
     assert list(typing.get_type_hints(layerline.ScoreOptions)) == ["model", "window_tokens"]
     pooling = ["model", "pooling", "normalised", "dimensions"]

@@ -9,8 +9,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from layerline.answer import Finished, Piece, PromptLikelihoods
 from layerline.embedding import Embedding, EmbeddingFinished, EmbedInput, EmbedRequest
-from layerline.requests import Finished, GenerateRequest, Piece, PromptLikelihoods
+from layerline.requests import GenerateRequest
 from tests.fakes.memory_pipelines import MemoryPipelines, Planned
 from tests.fakes.memory_service import service_of
 from tests.fakes.model_files import TinyModel

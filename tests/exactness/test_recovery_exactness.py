@@ -15,17 +15,19 @@ import pytest
 
 from coordinator.engine import Engine
 from coordinator.model_life import Recovery
-from coordinator.model_service import ModelService, ServiceBounds
+from coordinator.model_service import ModelService
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
+from coordinator.service_bounds import ServiceBounds
 from coordinator.stats.recorder import Recorder
+from layerline.answer import Completion, Finished, Piece
 from layerline.errors import NodeLostError, PlanDoesNotFitError, StageFailedError
 from layerline.frames import Sampling
 from layerline.hold import HoldHello
 from layerline.plan_request import PlanRequest
-from layerline.requests import Completion, Finished, GenerateRequest, Piece
+from layerline.requests import GenerateRequest
 from layerline.sampling import SamplingOptions
 from tests.fakes.memory_pipelines import LosableStage, MemoryPipelines, Planned
 from tests.fakes.memory_ring import memory_ring, route

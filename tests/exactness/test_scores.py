@@ -11,8 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from coordinator.model_service import ModelService
+from layerline.answer import Piece
 from layerline.frames import Sampling
-from layerline.requests import GenerateRequest, Piece
+from layerline.requests import GenerateRequest
 from layerline.scoring import ScoreRequest, WindowScores
 from tests.fakes.memory_pipelines import MemoryPipelines, Planned
 from tests.fakes.memory_service import service_of

@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message as WireMessage
 
+from layerline.answer import Finished, Piece, StageSummary, Timings, Usage
 from layerline.embedding import Embedding, EmbeddingFinished, EmbedRequest
 from layerline.errors import LayerlineError
 from layerline.facts import DeviceFacts, NodeFacts
@@ -36,7 +37,7 @@ from layerline.reports import (
     Ready,
     StageReport,
 )
-from layerline.requests import Finished, GenerateRequest, Piece, StageSummary, Timings, Usage
+from layerline.requests import GenerateRequest
 from layerline.rpc.channels import COORDINATOR_OPTIONS
 from layerline.rpc.convert import from_message, to_message, to_union
 from layerline.rpc.status import DETAIL_KEY, detail_from_error, status_of

@@ -9,13 +9,14 @@ from typing import Any
 
 from coordinator.coordinator import Coordinator
 from coordinator.model_life import Recovery
-from coordinator.model_service import ServiceBounds
+from coordinator.service_bounds import ServiceBounds
 from coordinator.settings import CoordinatorSettings
+from layerline.answer import AnswerItem, Completion, Finished, Piece
 from layerline.models.card import ModelCard
 from layerline.option import options_of
 from layerline.plan_request import ManualStage, PlanRequest
 from layerline.reports import PlanReport, PrepareEvent, Ready
-from layerline.requests import AnswerItem, Completion, Finished, GenerateRequest, Piece
+from layerline.requests import GenerateRequest
 from layerline.rpc.transport import Transport
 from layerline.sampling import SamplingOptions
 from tests.fakes.node_service import FakeNode, nodes_of

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 from coordinator.ring import Ring
 from coordinator.stats.route import Route
+from layerline.answer import StageSummary
 from layerline.errors import LayerlineError
 from layerline.frames import Frame
 from layerline.link import MemoryLink
-from layerline.requests import StageSummary
 from layerline.step_result import StepResult
 from node.worker.ring_stage import RingStage
 from node.worker.stage_compute import OnLoop, RankCompute

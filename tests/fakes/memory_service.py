@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from coordinator.model_life import Recovery
-from coordinator.model_service import ModelService, ServiceBounds
+from coordinator.model_service import ModelService
+from coordinator.service_bounds import ServiceBounds
 from layerline.hold import HoldHello
 from layerline.plan_request import PlanRequest
 from tests.fakes.memory_pipelines import MemoryPipelines

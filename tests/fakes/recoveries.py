@@ -8,7 +8,8 @@ from contextlib import aclosing
 from typing import Any
 
 from coordinator.coordinator import Coordinator
-from layerline.requests import Completion, GenerateRequest
+from layerline.answer import Completion
+from layerline.requests import GenerateRequest
 from tests.fakes.coordinators import joined
 from tests.fakes.node_service import FakeNode
 

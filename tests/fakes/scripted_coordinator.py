@@ -6,18 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
+from layerline.answer import Alternative, AnswerItem, Finished, Piece, Timings, TokenLikelihood, ToolCallPiece, Usage
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport
-from layerline.requests import (
-    Alternative,
-    AnswerItem,
-    Finished,
-    GenerateRequest,
-    Piece,
-    Timings,
-    TokenLikelihood,
-    ToolCallPiece,
-    Usage,
-)
+from layerline.requests import GenerateRequest
 from layerline.version import WIRE_VERSION, __version__
 
 FACTS = CoordinatorFacts(name="fake", version=__version__, wire_version=WIRE_VERSION, model="tiny", address="")

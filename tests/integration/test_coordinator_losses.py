@@ -13,6 +13,7 @@ import pytest
 
 from coordinator.engine import Engine
 from coordinator.node_hold import HoldDeadlines
+from layerline.answer import Piece
 from layerline.errors import (
     NoCoordinatorError,
     NodeDrainingError,
@@ -22,7 +23,7 @@ from layerline.errors import (
 from layerline.hold import Heartbeats
 from layerline.models.card import ModelCard
 from layerline.plan_request import PlanRequest
-from layerline.requests import GenerateRequest, Piece
+from layerline.requests import GenerateRequest
 from tests.fakes.coordinators import BOUNDS, answer, coordinator_of, prepared, split
 from tests.fakes.losses import LONG, dies, seat_of, swallow, works_without
 from tests.fakes.node_service import nodes_of

@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 
 from coordinator.embedded import embedded_coordinator
-from coordinator.model_service import ServiceBounds
+from coordinator.service_bounds import ServiceBounds
 from coordinator.text.process import MAX_WAITING
+from layerline.answer import Completion
 from layerline.async_client import AsyncClient
 from layerline.errors import OverloadedError, PromptTooLongError
 from layerline.models.card import ModelCard
-from layerline.requests import Completion
 from layerline.stats_report import StatsReport
 from tests.fakes.coordinators import BOUNDS, settings_for, split
 from tests.fakes.node_service import nodes_of

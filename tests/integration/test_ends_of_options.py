@@ -11,8 +11,9 @@ from typing import cast
 import numpy as np
 
 from coordinator.coordinator import Coordinator
-from coordinator.model_service import ModelService, ServiceBounds
+from coordinator.model_service import ModelService
 from coordinator.service import CoordinatorService
+from coordinator.service_bounds import ServiceBounds
 from layerline.async_client import AsyncClient
 from layerline.hold import HoldHello
 from layerline.plan_request import PlanRequest

@@ -12,9 +12,9 @@ import openai
 import pytest
 
 from coordinator.coordinator import Coordinator
+from layerline.answer import AnswerItem
 from layerline.chat import Message, ToolCall
 from layerline.errors import NodeLostError, OverloadedError
-from layerline.requests import AnswerItem
 from tests.fakes.http_program import Program, http_of
 from tests.fakes.scripted_coordinator import ScriptedCoordinator, called, finished, said
 

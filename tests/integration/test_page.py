@@ -12,8 +12,8 @@ import pytest
 
 from coordinator.coordinator import Coordinator
 from coordinator.http.page_routes import HEADERS
+from layerline.answer import AnswerItem
 from layerline.models.card import ModelCard
-from layerline.requests import AnswerItem
 from tests.fakes.coordinators import prepared, split, two_nodes
 from tests.fakes.http_program import Program, http_of
 from tests.fakes.scripted_coordinator import ScriptedCoordinator, finished, said

@@ -14,8 +14,9 @@ import pytest
 from coordinator.coordinator import Coordinator
 from coordinator.node_client import NodeClient
 from coordinator.settings import CoordinatorSettings
+from layerline.answer import AnswerItem
 from layerline.plan_request import ManualStage, PlanRequest
-from layerline.requests import AnswerItem, GenerateRequest
+from layerline.requests import GenerateRequest
 from layerline.rpc.transport import Transport
 from tests.fakes.coordinators import answer, joined, prepared
 from tests.fakes.model_files import TinyModel, write_gguf

@@ -21,8 +21,7 @@ def test_the_page_shows_a_cluster_chats_and_sees_a_node_die(cluster: TwoNodes) -
     coordinator = cluster.desk.start(["layerline", "coordinator", "--model", MODEL])
     coordinator.wait_for("Ready:", deadline_s=READY_DEADLINE_S)
     words = [sys.executable, "-m", "tests.page.cluster_program", URL, cluster.b.name]
-    pictures = {name: os.environ[name] for name in (PICTURES,) if name in os.environ}
-    page = cluster.desk.start(words, **pictures)
+    page = cluster.desk.start(words, LAYERLINE_PICTURES=os.environ.get(PICTURES, ""))
     page.wait_for("Kill it now", deadline_s=PAGE_DEADLINE_S)
     killed_s = time.time()
     cluster.b.kill_everything()

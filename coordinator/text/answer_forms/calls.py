@@ -8,8 +8,8 @@ import string
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from layerline.answer import ToolCallPiece
 from layerline.chat import ToolRules
-from layerline.requests import ToolCallPiece
 
 ALPHABET = string.ascii_letters + string.digits
 

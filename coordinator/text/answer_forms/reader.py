@@ -8,8 +8,8 @@ from coordinator.text.answer_forms import harmony
 from coordinator.text.answer_forms.calls import Calls
 from coordinator.text.answer_forms.feed import SPACE, Feed, MalformedError, Waiting
 from coordinator.text.answer_forms.form import AnswerForm
+from layerline.answer import ToolCallPiece
 from layerline.chat import ToolRules
-from layerline.requests import ToolCallPiece
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

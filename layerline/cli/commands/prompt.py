@@ -28,6 +28,7 @@ Examples:
   layerline prompt "Why is the sky blue?" --model Qwen2.5-7B-Instruct.gguf
   git diff | layerline prompt - --model qwen.gguf --system "Write a commit message."
   layerline prompt "Once upon a time" --model m.gguf --raw --max-tokens 64 --temperature 0.8 --seed 7 --json
+  layerline prompt "Name three cities." --model m.gguf --json-schema cities.json --logprobs 3
   layerline prompt "Hello" --model m.gguf --node 192.168.1.5:7355 --layers desktop=0-17,laptop=18-29
 """
 
@@ -59,7 +60,8 @@ prompt = Command(
         click.Option(
             ["--json"],
             is_flag=True,
-            help="Print one object: text, token_ids, finish_reason, usage, timings, plan, seed.",
+            help="Print one object: text, thinking, token_ids, finish_reason, usage, timings, plan, seed and, with "
+            "--logprobs, log_probabilities.",
         ),
         *placement_options(),
         *finding_options(),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from layerline.answer import Alternative, Completion, TokenLikelihood
 from layerline.facts import NodeFacts
 from layerline.perplexity import Perplexity
 from layerline.reports import NodeReport, NodesReport, PlanReport
-from layerline.requests import Completion
 from layerline.scoring import ScoringFinished
 from layerline.stats_report import StatsReport
 
@@ -25,6 +25,19 @@ def completion_object(completion: Completion) -> dict[str, Any]:
         "timings": asdict(finished.timings),
         "plan": [asdict(stage) for stage in finished.plan],
         "seed": finished.seed,
+        **({"log_probabilities": list(map(_likelihood_object, likely))} if (likely := completion.likelihoods) else {}),
+    }
+
+
+def _likelihood_object(likelihood: TokenLikelihood) -> dict[str, Any]:
+    return {**_alternative_object(likelihood.token), "likeliest": list(map(_alternative_object, likelihood.likeliest))}
+
+
+def _alternative_object(alternative: Alternative) -> dict[str, Any]:
+    return {
+        "token_id": alternative.token_id,
+        "text": alternative.text.decode(errors="replace"),
+        "log_probability": alternative.log_probability,
     }
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Sequence
+
+from layerline.answer import Alternative, Finished, TokenLikelihood
 from layerline.perplexity import Perplexity
 from layerline.plan import form_in_words
 from layerline.reports import NodesReport, PlanReport, StageReport
-from layerline.requests import Finished
 from layerline.scoring import ScoringFinished
 from layerline.units import format_bytes, format_seconds
 
@@ -54,6 +58,20 @@ def speed_line(finished: Finished) -> str:
     if finished.finish_reason == "length":
         parts.append("cut at the longest that was allowed")
     return ", ".join(parts)
+
+
+def likelihood_lines(likelihoods: Sequence[TokenLikelihood]) -> list[str]:
+    """Each token with its probability, and the likeliest in its place with theirs; nothing where nothing was asked."""
+    lines = []
+    for each in likelihoods:
+        others = ", ".join(map(_alternative_text, each.likeliest))
+        lines.append(f"{_alternative_text(each.token)}" + (f"  of {others}" if others else ""))
+    return lines
+
+
+def _alternative_text(alternative: Alternative) -> str:
+    text = json.dumps(alternative.text.decode(errors="replace"), ensure_ascii=False)
+    return f"{text} {math.exp(alternative.log_probability):.1%} ({alternative.log_probability:.3f})"
 
 
 def perplexity_line(perplexity: Perplexity, finished: ScoringFinished, window_tokens: int) -> str:

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from rich.console import Console
 
+from layerline.answer import Piece
 from layerline.cli.load_screen import LoadScreen
 from layerline.cli.output import AnswerWriter
 from layerline.reports import Announcement, PrepareEvent
-from layerline.requests import Piece
 from tests.fakes.coordinator_service import PREPARING
 
 NASTY = "\x1b]0;title\x07red\x9b31m\ttab\n"

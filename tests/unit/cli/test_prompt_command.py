@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from layerline.answer import Alternative, Piece, TokenLikelihood
 from layerline.chat import Message
 from layerline.cli.main import program
 from layerline.errors import ModelNotFoundError, NodeLostError, PlanDoesNotFitError
 from layerline.plan_request import ManualStage
-from layerline.requests import Piece
+from layerline.requests import Structure
 from layerline.sampling import SamplingOptions
 from tests.fakes.coordinator_service import ANSWER, FINISHED, PREPARING, FakeCoordinator, Hang
 
@@ -186,3 +187,44 @@ def _process(address: str) -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             process.kill()
+
+
+LIKELY = TokenLikelihood(
+    token=Alternative(token_id=1, text=b"Par", log_probability=-0.5),
+    likeliest=(
+        Alternative(token_id=1, text=b"Par", log_probability=-0.5),
+        Alternative(token_id=2, text=b"\xe2\x9b", log_probability=-1.5),
+    ),
+)
+
+
+def test_how_likely_each_token_was_is_told_below_the_answer(address: str, fake: FakeCoordinator) -> None:
+    fake.answers = [(Piece(text="Par", token_ids=(1,), likelihoods=(LIKELY,)), FINISHED)]
+    result = prompt(address, "Hi", "--logprobs", "2")
+    assert result.stdout == "Par\n"
+    assert '"Par" 60.7% (-0.500)  of "Par" 60.7% (-0.500), "\ufffd" 22.3% (-1.500)' in result.stderr
+    assert fake.asked[0].log_probabilities == 2
+    told = json.loads(prompt(address, "Hi", "--logprobs", "0", "--json").stdout)["log_probabilities"]
+    assert [each["text"] for each in told[0]["likeliest"]] == ["Par", "\ufffd"]
+    assert (told[0]["token_id"], told[0]["log_probability"]) == (1, -0.5)
+    assert prompt(address, "Hi", "--logprobs", "21").exit_code == 2
+
+
+def test_an_answer_is_held_to_the_schema_in_a_file(address: str, fake: FakeCoordinator, tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text('{"type": "object"}')
+    assert prompt(address, "Hi", "--json-schema", str(path)).exit_code == 0
+    assert fake.asked[0].structure == Structure(kind="json_schema", text='{"type": "object"}')
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot be read"), (b"{", "is not JSON"), (b"[]", "has no JSON object"), (b"[" * 100_000, "is not JSON")],
+)
+def test_a_file_without_a_schema_is_refused(address: str, tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "schema.json"
+    if content is not None:
+        path.write_bytes(content)
+    result = prompt(address, "Hi", "--json-schema", str(path))
+    assert result.exit_code != 0
+    assert words in result.stderr

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerline import facts, plan, plan_request, reports, scoring, stats_report
+from layerline.answer import PIECE_KINDS, AnswerItem, Piece
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
 from layerline.hold import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Loaded, Place, Welcome
 from layerline.peer import Peer
 from layerline.plan import DTYPES, KV_DTYPES, MAX_PROPORTION, StageSpec
 from layerline.reports import PrepareEvent
-from layerline.requests import PIECE_KINDS, AnswerItem, Piece
 from layerline.rpc.convert import from_message, from_union, to_message, to_union
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
 from tests.fakes.daemon_parts import place_of

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from layerline.chat import Message
+from layerline.chat import Message, Tool, ToolRules
 from layerline.errors import UsageError
 from layerline.option import options_of
 from layerline.plan_request import ManualStage, PlanOptions, PlanRequest
 from layerline.request_options import GivenMessage, chat_request, generate_request, plan_options, plan_request
-from layerline.requests import GenerateOptions, GenerateRequest
+from layerline.requests import GenerateOptions, GenerateRequest, Structure
 from layerline.sampling import SamplingOptions
 from layerline.scoring import ScoreOptions, ScoreRequest
 
@@ -137,9 +138,53 @@ def test_keywords_are_the_options_of_the_nouns() -> None:
     assert set(GenerateOptions.__annotations__) == of_request | {
         "structure",
         "tools",
+        "tool_choice",
+        "parallel_tool_calls",
         "template_variables",
         "logit_bias",
     }
     assert set(PlanOptions.__annotations__) == set(options_of(PlanRequest))
     assert set(ScoreOptions.__annotations__) == set(options_of(ScoreRequest)) - {"token_ids"}
     assert plan_request("tiny", plan_options(PlanRequest(model="m", dtype="float32"))).dtype == "float32"
+
+
+TOOL = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("options", "choice", "only", "parallel"),
+    [
+        ({}, "auto", "", True),
+        ({"tool_choice": "none"}, "none", "", True),
+        ({"tool_choice": "required", "parallel_tool_calls": False}, "required", "", False),
+        ({"tool_choice": "now"}, "required", "now", True),
+    ],
+)
+def test_how_tools_are_called_is_said_in_words(options: Any, choice: str, only: str, parallel: bool) -> None:
+    rules = chat_request(HI, cast("GenerateOptions", {"tools": [TOOL], **options})).tools
+    assert rules is not None
+    assert (rules.choice, rules.only, rules.parallel) == (choice, only, parallel)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tool_choice": "required"}, "needs tools"),
+        ({"tools": [TOOL], "tool_choice": "then"}, "or the name of a tool"),
+        ({"tools": [TOOL], "tool_choice": 1}, "must be text"),
+        ({"tools": [TOOL], "parallel_tool_calls": 1}, "True or False"),
+        ({"tools": ToolRules(tools=(Tool(name="now"),)), "tool_choice": "none"}, "say themselves"),
+        ({"structure": {"a": {1}}}, "cannot be written as JSON"),
+        ({"structure": "json"}, "structure"),
+    ],
+)
+def test_tools_and_structures_that_cannot_be_are_refused(options: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        chat_request(HI, options)
+
+
+def test_a_schema_and_the_switches_of_a_template_may_be_dicts() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    request = chat_request(HI, {"structure": schema, "template_variables": {"enable_thinking": False}})
+    assert request.structure == Structure(kind="json_schema", text=json.dumps(schema))
+    assert request.template_variables == '{"enable_thinking": false}'

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from coordinator.http.blocks import BlockBegun, BlockEnded, BlockEvent, BlockGrown, block_events, blocks_of
-from layerline.requests import AnswerItem, Finished, Piece, Timings, ToolCallPiece, Usage
+from layerline.answer import AnswerItem, Finished, Piece, Timings, ToolCallPiece, Usage
 
 FINISHED = Finished(
     finish_reason="stop",
