@@ -22,6 +22,7 @@ LINK_MBIT = 1_000
 NODE_NAMES = ("a", "b")
 DESK = "desk"
 COORDINATOR_PORT = 7400
+HTTP_ADDRESS = "127.0.0.1:7380"  # where a coordinator serves HTTP of its own accord
 START_DEADLINE_S = 60.0
 LOAD_DEADLINE_S = 300.0
 ASK_DEADLINE_S = 600.0
@@ -44,19 +45,23 @@ class Cluster:
         """
         address = f"127.0.0.1:{COORDINATOR_PORT}"
         asked = {"address": address, "requests": list(requests), "beside": list(beside), "lead_tokens": lead_tokens}
-        words = [sys.executable, "-m", "tests.bench.streams", json.dumps(asked)]
+        return streams_from_json(self._run([sys.executable, "-m", "tests.bench.streams", json.dumps(asked)]))
+
+    def ask_http(self, requests: Sequence[dict[str, Any]]) -> tuple[Stream, ...]:
+        """The same over HTTP, for requests with a prompt and max_tokens."""
+        asked = {"address": HTTP_ADDRESS, "requests": list(requests)}
+        return streams_from_json(self._run([sys.executable, "-m", "tests.bench.http_streams", json.dumps(asked)]))
+
+    def _run(self, words: Sequence[str]) -> str:
         finished = self._lab[DESK].run(words, deadline_s=ASK_DEADLINE_S)
         if finished.exit_code:
             raise RuntimeError(finished.stderr.strip().splitlines()[-1])
-        return streams_from_json(finished.stdout)
+        return finished.stdout
 
     def stats(self) -> dict[str, Any]:
         """What the coordinator says, as `layerline stats --json` has it."""
         words = ["layerline", "stats", "--json", "--coordinator", f"127.0.0.1:{COORDINATOR_PORT}"]
-        finished = self._lab[DESK].run(words, deadline_s=ASK_DEADLINE_S)
-        if finished.exit_code:
-            raise RuntimeError(finished.stderr.strip().splitlines()[-1])
-        stats: dict[str, Any] = json.loads(finished.stdout)
+        stats: dict[str, Any] = json.loads(self._run(words))
         return stats
 
     def worker_bytes(self) -> dict[str, int]:
