@@ -51,7 +51,7 @@ def measure(pair: Pair, effort: Effort) -> Figures:
 
 def _tokens_per_s(way: str, ask: Ask, effort: Effort, repetition: int) -> float:
     requests = [
-        {"prompt": refrain(f"{way} {repetition}", stream), "max_tokens": 2 * effort.answer_tokens}
+        {"prompt": refrain(f"{way} {repetition}", stream), "max_tokens": 2 * effort.answer_tokens, "ignore_eos": True}
         for stream in range(STREAMS)
     ]
     streams = ask(requests)

@@ -43,6 +43,12 @@ TARGETS = {
     "sim_bubble_over_formula": "0.9 to 1.15",
     "allreduce_us": "≤ 60",
     "tp2_over_threads2.smollm2": "≥ 0.8",
+    "http_over_grpc16.smollm2": "≥ 0.97",
+    "http_over_grpc16.qwen": "≥ 0.97",
+    "http_ttft_added_ms.smollm2": "≤ 3",
+    "http_ttft_added_ms.qwen": "≤ 3",
+    "masked16_over_free16.smollm2": "≥ 0.95",
+    "masked16_over_free16.qwen": "≥ 0.95",
 }
 
 

@@ -20,6 +20,9 @@ FIGURES = {
 }
 RATIOS = {
     "decode_2n_over_1n.qwen",
+    "http_over_grpc16.qwen",
+    "http_ttft_added_ms.qwen",
+    "masked16_over_free16.qwen",
     "prefill512_2n_over_1n.qwen",
     "decode32_2n_over_decode16_1n.qwen",
     "step16_over_step8.qwen",

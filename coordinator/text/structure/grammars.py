@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -86,6 +87,7 @@ class Grammars:
         self._stop_ids = sorted(stop_ids)
         self._tokenizer: LLTokenizer | None = None
         self._kept: OrderedDict[Structure, LLMatcher] = OrderedDict()
+        self._making_tokenizer = threading.Lock()
         self._compiling = asyncio.Semaphore(MOST_COMPILING)
 
     async def constraint(self, structure: Structure) -> GrammarConstraint:
@@ -111,8 +113,9 @@ class Grammars:
 
     def _make(self, structure: Structure) -> LLMatcher:
         """In a thread: llguidance lets go of the interpreter meanwhile."""
-        if self._tokenizer is None:
-            self._tokenizer = self._made_tokenizer()
+        with self._making_tokenizer:
+            if self._tokenizer is None:
+                self._tokenizer = self._made_tokenizer()
         grammar = _grammar(structure)
         is_error, told = LLMatcher.validate_grammar_with_warnings(grammar, self._tokenizer, limits=LIMITS)
         if is_error or told:  # a warning says of a keyword that it would not be held to

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from node.ranks.measure import AllReduceTimes
-from tests.bench import batch, depth, gaps, planned, prefill, prefix, ranks
+from tests.bench import batch, depth, gaps, masks, over_http, planned, prefill, prefix, ranks
 from tests.bench.__main__ import main
 from tests.bench.cases import NAMES
 from tests.bench.cluster import Cluster
@@ -44,6 +44,9 @@ class SteadyCluster(Cluster):
         left = [self._stream(self._token_s, tokens, self.leaves, 0.0) for _ in beside]
         self.asked += [request["prompt"] for request in beside]
         return (*answers, *left)
+
+    def ask_http(self, requests: Sequence[dict[str, Any]]) -> tuple[Stream, ...]:
+        return self.ask(requests)
 
     def stats(self) -> dict[str, Any]:
         """Of each node: it had a chunk of every prompt so far, and half a second to do with it."""
@@ -116,6 +119,20 @@ def test_the_planned_case_says_how_the_planner_cut(pair: Pair) -> None:
         "planned_decode16_2n_over_1n.qwen": pytest.approx(2.0, rel=0.05),
         "planned_prefill2048_2n_over_1n.qwen": pytest.approx(2.0),
     }
+
+
+def test_the_http_case_compares_both_ways_and_asks_nothing_twice(pair: Pair) -> None:
+    found = over_http.measure(pair, QUICK)
+    assert found.ratios == {
+        "http_over_grpc16.qwen": pytest.approx(1.0, rel=0.05),
+        "http_ttft_added_ms.qwen": pytest.approx(0.0, abs=50.0),
+    }
+    assert isinstance(pair.two, SteadyCluster)
+    assert len(set(map(str, pair.two.asked))) == len(pair.two.asked) == QUICK.repeats * 2 * (16 + 5)
+
+
+def test_the_masks_case_compares_held_answers_with_free_ones(pair: Pair) -> None:
+    assert masks.measure(pair, QUICK).ratios == {"masked16_over_free16.qwen": pytest.approx(1.0, rel=0.05)}
 
 
 def test_the_prefix_case_asks_twice_with_one_prefix(pair: Pair) -> None:
