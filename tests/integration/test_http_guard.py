@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
+import ssl
 from pathlib import Path
 
 import pytest
 from starlette.routing import Route
 
 from coordinator.coordinator import Coordinator
+from coordinator.http import bodies, server
 from coordinator.http.activity import Activity
 from coordinator.http.app import routes_of
 from coordinator.http.bodies import MAX_BODY_BYTES
@@ -17,6 +20,7 @@ from coordinator.http.live import Live
 from coordinator.http.server import http_served
 from coordinator.http_settings import HttpSettings, read_keys
 from coordinator.settings import CoordinatorSettings
+from layerline.addresses import split_address
 from layerline.errors import PortInUseError, UsageError
 from layerline.rpc.transport import Transport
 from tests.fakes.http_program import http_of
@@ -142,3 +146,89 @@ def test_a_key_file_without_keys(tmp_path: Path, text: str, word: str) -> None:
         read_keys(tmp_path / "none")
     path.write_text(f"# ours\n{KEY}\n\n another-key \n")
     assert read_keys(path) == (KEY, "another-key")
+
+
+async def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HEAD_DEADLINE_S", 0.1)
+    async with coordinator() as serving, http_of(serving) as program:
+        for said in (b"", b"GET /version HTTP/1.1\r\nhost: "):
+            reader, writer = await asyncio.open_connection(*split_address(program.address))
+            writer.write(said)
+            async with asyncio.timeout(5):
+                assert await reader.read() == b""
+            writer.close()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "BODY_DEADLINE_S", 0.1)
+    async with coordinator() as serving, http_of(serving) as program:
+        reader, writer = await program.begin("POST", CHATS, b'{"messages"', {}, length=100)
+        async with asyncio.timeout(5):
+            assert b" 408 " in await reader.readline()
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "head", [b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"GET /\r\n\r\n", b"\r" * 100]
+)
+async def test_what_is_no_http_is_refused(head: bytes) -> None:
+    async with coordinator() as serving, http_of(serving) as program:
+        reader, writer = await asyncio.open_connection(*split_address(program.address))
+        writer.write(head)
+        writer.write_eof()
+        async with asyncio.timeout(5):
+            assert (await reader.read())[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 421")
+        writer.close()
+        assert (await program.get("/version")).status == 200
+
+
+async def test_a_head_without_end_is_refused() -> None:
+    async with coordinator() as serving, http_of(serving) as program:
+        reader, writer = await asyncio.open_connection(*split_address(program.address))
+        writer.write(b"GET /version HTTP/1.1\r\nhost: localhost\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                writer.write(b"x-more: " + b"a" * 1000 + b"\r\n")
+                await writer.drain()
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionError):
+                assert b" 400 " in await reader.readline()
+        writer.close()
+        assert (await program.get("/version")).status == 200
+
+
+async def test_one_connection_too_many_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
+    async with coordinator() as serving, http_of(serving) as program:
+        kept = [await asyncio.open_connection(*split_address(program.address)) for _ in range(3)]
+        reader, writer = await asyncio.open_connection(*split_address(program.address))
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        for _, each in [*kept, (reader, writer)]:
+            each.close()
+
+
+async def test_tls_is_spoken_where_there_is_a_certificate(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "1"]
+    made = await asyncio.create_subprocess_exec(
+        *words, "-keyout", str(key), "-out", str(cert), stderr=asyncio.subprocess.DEVNULL
+    )
+    assert await made.wait() == 0
+    context = ssl.create_default_context(cafile=str(cert))
+    async with coordinator() as serving, http_of(serving, cert=str(cert), cert_key=str(key)) as program:
+        assert program.url.startswith("https://")
+        host, port = split_address(program.address)
+        reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname="localhost")
+        writer.write(b"GET /version HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        async with asyncio.timeout(5):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+        plain_reader, plain_writer = await asyncio.open_connection(host, port)
+        plain_writer.write(b"GET /version HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionError):
+                assert b"HTTP" not in await plain_reader.read()
+        plain_writer.close()

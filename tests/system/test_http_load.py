@@ -42,6 +42,19 @@ def at_work(cluster: TwoNodes) -> int:
     return sum(json.loads(told.stdout)["sequences"].values())
 
 
+@pytest.mark.slow
+def test_too_many_requests_are_refused_at_once_while_those_taken_go_on(cluster: TwoNodes, coordinator: Process) -> None:
+    told = json.dumps({"url": URL, "per_s": 60.0, "seconds": 20.0})
+    finished = cluster.desk.run([sys.executable, "-m", "tests.lab.http_overload", told], deadline_s=180)
+    assert finished.exit_code == 0, finished.stderr
+    found = json.loads(finished.stdout)
+    assert set(found["statuses"]) == {"200", "429"}
+    assert (found["answers"], found["without_retry"]) == (1, 0)
+    times_ms = sorted(found["refusals_ms"])
+    print(f"{found['statuses']}: refused after {times_ms[int(0.99 * len(times_ms))]:.1f} ms at p99")
+    wait_until(lambda: at_work(cluster) == 0, "the end of all answers", deadline_s=60)
+
+
 @pytest.mark.parametrize(
     ("clients", "seconds", "idle"), [(30, 5.0, 50), pytest.param(300, 60.0, 1000, marks=pytest.mark.slow)]
 )
