@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from coordinator.scheduling.constraint import Constraint
+from coordinator.text.answer_forms import harmony
 from coordinator.text.answer_forms.form import AnswerForm
 from coordinator.text.model_text import ModelText
 from coordinator.text.structure.after_thoughts import AfterThoughts, Thoughts
@@ -29,7 +31,8 @@ async def constraint_of(
     def text_of(token_id: int) -> bytes:
         return markers.get(token_id) or text.tokens.of(token_id)
 
-    if form and rules and rules.choice != "none":
+    alone = rules is None or rules.choice == "none"
+    if form and rules and not alone:
         names = {name.decode(): id_ for id_, name in markers.items()}
         grammars = ToolGrammars(form, rules, names.get)
         if grammars.trigger and structure is None and rules.choice == "auto":
@@ -40,9 +43,9 @@ async def constraint_of(
     if request.min_tokens or request.ignore_eos:
         raise RequestError("min_tokens and ignore_eos do not go with a structure, which says where answers end.")
     constraint = await text.grammars.constraint(structure)
-    if form is None or form.thoughts is None:
-        return constraint
-    return AfterThoughts(constraint, _thoughts(form.thoughts, text, text_of, has_begun=thinks))
+    # A grammar of calls has channels in itself.
+    thoughts = _thoughts(form, text, text_of, has_begun=thinks) if form and (not form.harmony or alone) else None
+    return AfterThoughts(constraint, thoughts) if thoughts else constraint
 
 
 def _with_calls(structure: Structure | None, rules: ToolRules, grammars: ToolGrammars) -> Structure | None:
@@ -70,12 +73,21 @@ async def _at_trigger(
 
 
 def _thoughts(
-    markers: tuple[str, str], text: ModelText, text_of: Callable[[int], bytes], *, has_begun: bool
-) -> Thoughts:
-    begin, end = markers
+    form: AnswerForm, text: ModelText, text_of: Callable[[int], bytes], *, has_begun: bool
+) -> Thoughts | None:
+    """What comes before the answer's text; None if nothing may."""
+    if form.harmony:  # channels that may be thoughts, and then the one of the answer
+        begin_id, end, has_begun = None, harmony.FINAL, True
+    elif form.thoughts:
+        begin, closing = form.thoughts
+        begin_id = text.tokens.id_of(begin.encode(), text.tokens.markers(form.thoughts))
+        end = re.compile(re.escape(closing.encode()))
+    else:
+        return None
     return Thoughts(
-        begin_id=text.tokens.id_of(begin.encode(), text.tokens.markers(markers)),
-        end=end.encode(),
+        begin_id=begin_id,
+        end=end,
+        stop_ids=text.eos_ids,
         text_of=text_of,
         has_begun=has_begun,
         vocabulary=len(text.tokens.ends),

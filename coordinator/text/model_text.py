@@ -30,7 +30,7 @@ class ModelText:
     def __init__(self, tokenizer: TextTokenizer, template: ChatTemplate, eos_ids: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._template = template
-        self._eos_ids = tuple(eos_ids)
+        self.eos_ids = tuple(eos_ids)
         self._grammars: Grammars | None = None
 
     @property
@@ -41,7 +41,7 @@ class ModelText:
     @property
     def grammars(self) -> Grammars:
         """What answers with a structure are held to, once `read` is through."""
-        self._grammars = self._grammars or Grammars(self.tokens, self._eos_ids)
+        self._grammars = self._grammars or Grammars(self.tokens, self.eos_ids)
         return self._grammars
 
     async def read(self) -> None:

@@ -16,6 +16,9 @@ SIGNS = ("<|channel|>", "<|message|>")
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
 MARKERS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>", *ENDS)
 
+FINAL = re.compile(rb"<\|channel\|>\s*final[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>")
+"""The header behind which an answer's text begins."""
+
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -9,16 +10,20 @@ from coordinator.scheduling.constraint import Constraint
 from layerline.mask_forms import with_token
 from layerline.token_mask import TokenMask
 
+TAIL_BYTES = 512  # of what was thought, in which its end is looked for
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thoughts:
     """How thoughts begin and end: the token that opens them, if there is one, and the text that closes them.
 
-    `text_of` gives a token's bytes, those of markers too. `has_begun` says that the prompt has opened them.
+    `text_of` gives a token's bytes, those of markers too. `has_begun` says that the prompt has opened them. Until they
+    are closed no token of `stop_ids` ends the answer, which has not come yet.
     """
 
     begin_id: int | None
-    end: bytes
+    end: re.Pattern[bytes]
+    stop_ids: tuple[int, ...]
     text_of: Callable[[int], bytes]
     has_begun: bool
     vocabulary: int
@@ -50,7 +55,7 @@ class AfterThoughts:
     def mask(self) -> TokenMask | None:
         """Which tokens may come next: any while the model thinks, and thoughts may begin the answer."""
         if self._thinks:
-            return None
+            return TokenMask.forbidding(self._thoughts.stop_ids) if self._thoughts.stop_ids else None
         mask = self._inner.mask()
         if not self._begins or mask is None:
             return mask
@@ -65,8 +70,8 @@ class AfterThoughts:
             return ()
         if not self._thinks:
             return self._inner.take(token_id)
-        self._end = (self._end + self._thoughts.text_of(token_id))[-2 * len(self._thoughts.end) - 64 :]
-        self._thinks = self._thoughts.end not in self._end
+        self._end = (self._end + self._thoughts.text_of(token_id))[-TAIL_BYTES:]
+        self._thinks = self._thoughts.end.search(self._end) is None
         return ()
 
     def fork(self) -> AfterThoughts:

@@ -37,7 +37,8 @@ class Writing:
     """How a format writes calls: `begin` and `end` round all of them, `each_begin` and `each_end` round each.
 
     `between` stands between two, and `body` is the call itself. Where an answer is a call or none from its beginning,
-    and no marker tells which, `free` is an answer without any. `before` may stand before either.
+    and no marker tells which, `free` is an answer without any. `before` may stand before either,
+    and `said` stands before an answer's text.
     """
 
     body: Callable[[Tool], list[str]]
@@ -47,6 +48,7 @@ class Writing:
     each_begin: tuple[str, ...] = ()
     each_end: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
 
 
@@ -74,7 +76,8 @@ class ToolGrammars:
 
     def or_json(self, schema: str) -> str:
         """The grammar of an answer that is calls, or JSON by a schema."""
-        return self._whole("calls | answer", f"answer: %json {json.dumps(with_options(json.loads(schema)))}")
+        json_syntax = Syntax(f"%json {json.dumps(with_options(json.loads(schema)))}")
+        return self._whole("calls | answer", f"answer: {self._items((*self._writing.said, json_syntax))}")
 
     def behind_trigger(self) -> str:
         """The grammar of what comes behind the trigger, up to the end of the calls."""
@@ -253,6 +256,7 @@ WRITINGS: dict[str, Writing] = {
         each_begin=("<|channel|>",),
         each_end=("<|call|>",),
         before=("<|channel|>", "analysis", "<|message|>", ANY_TEXT, "<|end|>", "<|start|>", "assistant"),
+        said=("<|channel|>", "final", "<|message|>"),
         free=("<|channel|>", "final", "<|message|>", ANY_TEXT),
     ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,13 @@ import jsonschema
 import numpy as np
 import pytest
 
+from coordinator.text.answer_forms import harmony
 from coordinator.text.structure.after_thoughts import AfterThoughts, Thoughts
 from coordinator.text.structure.grammars import MAX_NESTING, MAX_TEXT_BYTES, GrammarConstraint, Grammars
 from layerline.errors import RequestError
 from layerline.mask_forms import allowed_tokens
 from layerline.requests import Structure
+from layerline.token_mask import TokenMask
 from tests.fakes.json_schemas import schemas
 from tests.fakes.word_tokens import EOS, TOKENS, WORDS, made
 
@@ -116,8 +119,15 @@ def test_what_cannot_be_held_to_is_refused(grammars: Grammars, structure: Struct
 
 
 def test_thoughts_are_free() -> None:
-    begin, end = "<", b"ab>"
-    thoughts = Thoughts(begin_id=ord(begin), end=end, text_of=TOKENS.of, has_begun=False, vocabulary=len(TOKENS.ends))
+    end = re.compile(b"ab>")
+    thoughts = Thoughts(
+        begin_id=ord("<"),
+        end=end,
+        stop_ids=(EOS,),
+        text_of=TOKENS.of,
+        has_begun=False,
+        vocabulary=len(TOKENS.ends),
+    )
     grammar = made(Grammars(TOKENS, [EOS]), Structure(kind="regex", text="12"))
     for thinks in (True, False):
         constraint = AfterThoughts(grammar.fork(), thoughts)
@@ -128,11 +138,26 @@ def test_thoughts_are_free() -> None:
         if thinks:
             for token in [ord("<"), 256 + WORDS.index("the"), EOS - 2, ord(">")]:
                 assert constraint.take(token) == ()
-                assert constraint.mask() is None or token == ord(">")
+                assert constraint.mask() == TokenMask.forbidding([EOS]) or token == ord(">")
         mask = constraint.mask()
         assert mask is not None
         constraint.take(256 + WORDS.index("12"))
         assert constraint.is_over
     opened: dict[str, Any] = {"begin_id": None, "has_begun": True}
     constraint = AfterThoughts(grammar.fork(), replace(thoughts, **opened))
-    assert constraint.mask() is None
+    assert constraint.mask() == TokenMask.forbidding([EOS]), "an answer that has not come does not end"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_final"),
+    [
+        ("<|channel|>final<|message|>", True),
+        ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>", True),
+        ("<|channel|>final <|constrain|>json<|message|>", True),
+        ("<|channel|>analysis<|message|>final", False),
+        ("<|channel|>commentary to=functions.final <|constrain|>json<|message|>", False),
+        ("<|channel|>final", False),
+    ],
+)
+def test_the_channel_of_an_answer_is_told_by_its_header(text: str, is_final: bool) -> None:
+    assert bool(harmony.FINAL.search(text.encode())) == is_final
