@@ -23,7 +23,6 @@ AT_ONCE = 16
 TEMPERATURES = (0.0, 1.0, 5.0)
 MOST_TOKENS = 200
 
-
 ENDLESS = (
     '"tree"',
     '"patternProperties"',
@@ -33,8 +32,6 @@ ENDLESS = (
     '"format": "date-time"',
 )
 """In schemas of which a value may go on for ever: in itself, by properties or their names, by digits of a fraction."""
-fraction.
-"""
 
 
 def has_no_end(schema: dict[str, Any]) -> bool:
