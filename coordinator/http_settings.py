@@ -10,7 +10,6 @@ from pathlib import Path
 from layerline.addresses import join_address
 from layerline.errors import UsageError
 
-DEFAULT_PORT = 7380
 MAX_KEY_FILE_BYTES = 64 << 10
 MIN_KEY_LENGTH = 8
 
@@ -24,7 +23,7 @@ class HttpSettings:
     """
 
     host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
+    port: int = 0  # any that is free
     keys: tuple[str, ...] = ()
     open: bool = False
     names: tuple[str, ...] = ()

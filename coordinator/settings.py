@@ -10,8 +10,6 @@ from layerline.checks import require_name
 from layerline.errors import UsageError
 from layerline.host_name import host_name
 
-DEFAULT_DRAIN_S = 10.0
-
 
 def _own_name() -> str:
     # The end makes it unique, so that a node's "held by" can be told to be about ourselves.
@@ -32,7 +30,7 @@ class CoordinatorSettings:
     nodes: tuple[str, ...] = ()
     mdns: bool = True
     http: HttpSettings | None = None
-    drain_s: float = DEFAULT_DRAIN_S
+    drain_s: float = 0.0
     chat_template: str = ""
 
     def __post_init__(self) -> None:

@@ -6,31 +6,28 @@ Real layers over links in memory, in a model service; greedy answers are also th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator.engine import Engine
-from coordinator.model_life import Recovery
 from coordinator.model_service import ModelService
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.events import Ended, Token
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
-from coordinator.service_bounds import ServiceBounds
 from coordinator.stats.recorder import Recorder
 from layerline.answer import Completion, Finished, Piece
 from layerline.errors import NodeLostError, PlanDoesNotFitError, StageFailedError
 from layerline.frames import Sampling
-from layerline.hold import HoldHello
-from layerline.plan_request import PlanRequest
 from layerline.requests import GenerateRequest
 from layerline.sampling import SamplingOptions
 from tests.fakes.memory_pipelines import LosableStage, MemoryPipelines, Planned
 from tests.fakes.memory_ring import memory_ring, route
+from tests.fakes.memory_service import service_of
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import PAGE_TOKENS, StoredModel, reference_greedy
 
@@ -44,7 +41,6 @@ SAMPLING = SamplingOptions(
 )
 DRAWN = {"sampling": SAMPLING}
 OPTIONS: dict[str, dict[str, Any]] = {"greedy": {}, "drawn": DRAWN}
-BOUNDS = ServiceBounds(recovery=Recovery(pause_s=0.0))
 
 
 @pytest.fixture(scope="module")
@@ -57,20 +53,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> StoredModel:
 def expected(model: StoredModel) -> dict[str, list[Completion]]:
     """The answers of one pipeline of one stage that is never lost."""
     return {kind: asyncio.run(answers(MemoryPipelines(model, Planned(stages=1)), **OPTIONS[kind])) for kind in OPTIONS}
-
-
-@asynccontextmanager
-async def service_of(pipelines: MemoryPipelines) -> AsyncIterator[ModelService]:
-    service = ModelService(
-        PlanRequest(model="tiny"), pipelines, hello=HoldHello.of("test"), bounds=BOUNDS, open_pipeline=pipelines.open
-    )
-    service.begin(lambda _: None)
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            await service.stands()
-            yield service
-    finally:
-        await service.leave()
 
 
 async def answers(pipelines: MemoryPipelines, n: int = 1, **options: Any) -> list[Completion]:

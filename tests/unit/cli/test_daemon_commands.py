@@ -101,7 +101,7 @@ def test_a_coordinator_gets_what_it_is_told(coordinator_program: StandInProgram)
     assert run("coordinator", *placing, *finding, "--http", "localhost:9100").exit_code == 0
     ((settings, request, host, port),) = coordinator_program.started
     assert settings == CoordinatorSettings(
-        name="desk", nodes=("h:1", "h:2"), mdns=False, http=HttpSettings(host="localhost", port=9100)
+        name="desk", nodes=("h:1", "h:2"), mdns=False, http=HttpSettings(host="localhost", port=9100), drain_s=10.0
     )
     stages = (ManualStage(node="a", first_layer=0, last_layer=1),)
     assert request == PlanRequest(model="tiny", dtype="float32", kv_dtype="int8", layers=stages, tensor_parallel=4)
