@@ -112,7 +112,7 @@ def test_a_coordinator_names_itself_and_listens_everywhere_unless_told(coordinat
     assert run("coordinator", "--model", "tiny").exit_code == 0
     ((settings, _, host, port),) = coordinator_program.started
     assert settings.name
-    assert (settings.mdns, settings.http, host, port) == (True, HttpSettings(chosen=False), "", 7354)
+    assert (settings.mdns, settings.http, host, port) == (True, HttpSettings(port=7380, chosen=False), "", 7354)
 
 
 def test_a_port_in_use_is_exit_code_6(coordinator_program: StandInProgram) -> None:
