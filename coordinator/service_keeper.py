@@ -98,9 +98,9 @@ class ServiceKeeper:
         await self._maker().plan(request, untold)
         before = self._wanted
         async with self._preparing:
+            self._wanted = request  # first, for those who bring the model up anew when it is gone
             if self.service:
                 await self.service.leave()
-            self._wanted = request
         task = self._begin(self._bring_up(request, untold))
         try:
             await asyncio.wait((task,))

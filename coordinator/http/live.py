@@ -105,6 +105,8 @@ class Live:
                 await asyncio.sleep(PERIOD_S)
                 continue
             self._nodes = tuple(map(self._node, nodes.nodes))
+            there = {report.name for report in nodes.nodes}
+            self._known = {name: report for name, report in self._known.items() if name in there}
             await asyncio.sleep(PERIOD_S)
 
     def _node(self, report: NodeReport) -> Json:
