@@ -49,6 +49,8 @@ from layerline.requests import GenerateRequest
 from layerline.scoring import ScoreRequest, ScoringFinished, WindowScores
 from layerline.stats_report import StatsReport
 
+WAIT_FOR_IT = "Ask again once it is back."
+
 log = logging.getLogger(__name__)
 
 
@@ -80,6 +82,7 @@ class ModelService:
         self._open_pipeline = open_pipeline
         self._chat_template = chat_template
         self._life = ModelLife(bounds.recovery, self._wake)
+        self._farewell: LayerlineError = NoCoordinatorError("The coordinator is ending.", remedy=WAIT_FOR_IT)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._engine: Engine | None = None
@@ -116,16 +119,17 @@ class ModelService:
             finally:
                 await ended(changed)
             if self._task.done():
-                raise _ending() if self._task.cancelled() else typed(self._task.exception() or _ending())
+                raise self._farewell if self._task.cancelled() else typed(self._task.exception() or self._farewell)
 
     async def gone(self) -> None:
         """Returns once everything was given back."""
         assert self._task is not None
         await asyncio.wait((self._task,))
 
-    async def leave(self) -> None:
-        """Ends every answer and gives everything back."""
+    async def leave(self, why: LayerlineError | None = None) -> None:
+        """Ends every answer, by default since the coordinator ends, and gives everything back."""
         assert self._task is not None
+        self._farewell = why or self._farewell
         await ended(self._task)
 
     def stats(self) -> StatsReport | None:
@@ -177,7 +181,7 @@ class ModelService:
         return self._engine, self._text, self.plan
 
     async def _live(self, tell: Tell) -> None:
-        error: LayerlineError = _ending()
+        error: LayerlineError | None = None
         try:
             self._life.plan()
             made = await self._maker.plan(self.wanted, tell)
@@ -192,7 +196,7 @@ class ModelService:
                 log.error("The model in service failed.", exc_info=failure)
             raise error from None
         finally:
-            self._leave(error)
+            self._leave(error or self._farewell)
             self._life.end()
 
     async def _serve(self, made: MadePlan, reading: asyncio.Task[None], tell: Tell) -> None:
@@ -240,7 +244,7 @@ class ModelService:
             self._engine.lose()
             deadline.reschedule(self._life.lose(asyncio.get_running_loop().time(), worked=self._engine.worked))
         except asyncio.CancelledError:
-            self._leave(_ending())  # before the pipeline is given back, which takes a while
+            self._leave(self._farewell)  # before the pipeline is given back, which takes a while
             raise
         error = await verdict.reached()
         self._engine.end_losers(error)
@@ -286,10 +290,6 @@ class ModelService:
         """Wakes who waits for a change of state."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-
-
-def _ending() -> LayerlineError:
-    return NoCoordinatorError("The coordinator is ending.", remedy="Ask again once it is back.")
 
 
 def _fetch(task: asyncio.Task[None]) -> None:

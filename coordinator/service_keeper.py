@@ -42,7 +42,7 @@ class ServiceKeeper:
         make_service: Callable[[PlanRequest], ModelService],
     ) -> None:
         self.service: ModelService | None = None  # the last one that served
-        self._wanted = wanted
+        self._first = self._wanted = wanted
         self._maker = maker
         self._make_service = make_service
         self._tasks: set[asyncio.Task[Any]] = set()  # that bring a model up
@@ -93,14 +93,18 @@ class ServiceKeeper:
         """Has the model of `request` in service in the place of the one that is, whose answers end.
 
         Raises what speaks against it, as a PlanError where there is no room for it, and leaves all as it is then. If
-        it cannot be loaded in the end, the model before is wanted again.
+        it cannot be loaded in the end, the model before is wanted again. The one that the coordinator was started for
+        is had as it was to be then.
         """
+        if self._first and same_name(self._first.model, request.model):
+            request = self._first
         await self._maker().plan(request, untold)
         before = self._wanted
         async with self._preparing:
             self._wanted = request  # first, for those who bring the model up anew when it is gone
             if self.service:
-                await self.service.leave()
+                message = f"The coordinator was told to serve {request.model} in the place of this model."
+                await self.service.leave(OtherModelError(message, remedy="Ask for that one."))
         task = self._begin(self._bring_up(request, untold))
         try:
             await asyncio.wait((task,))

@@ -119,7 +119,13 @@ async def test_another_model_is_served_in_the_place_of_the_first(card: ModelCard
         assert got.status == 404
         assert coordinator.facts().model == "tiny.gguf", "it stays where there is no other"
         assert (await program.post("/page/api/model", {})).status == 400
+        body = json.dumps({"prompt": "a", "max_tokens": 60, "stream": True, "ignore_eos": True}).encode()
+        reader, writer = await program.begin("POST", "/v1/completions", body, {})
+        await reader.readuntil(b"data: ")
         got = await program.post("/page/api/model", {"model": "tiny"})
+        rest = (await reader.read()).decode()
+        writer.close()
+        assert "told to serve tiny in the place" in rest or "[DONE]" in rest, "it may have ended before"
         assert got.json == {"model": "tiny.gguf"}
         assert (await program.post("/v1/completions", {"prompt": "a", "max_tokens": 1})).status == 200
 
