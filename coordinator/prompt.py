@@ -19,6 +19,7 @@ from layerline.errors import RequestError
 from layerline.frames import Sampling
 from layerline.requests import GenerateRequest
 
+OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 MAX_VARIABLES_BYTES = 64 << 10
 TAIL_TOKENS = 24  # of a prompt, in which a marker is looked for
 
@@ -112,6 +113,8 @@ def _variables(text: str) -> dict[str, Any]:
         require(len(text.encode()) <= MAX_VARIABLES_BYTES, f"they have over {MAX_VARIABLES_BYTES >> 10} KiB")
         found = json.loads(text)
         require(isinstance(found, dict), "they are no JSON object")
+        own = sorted(found.keys() & OWN_VARIABLES)
+        require(not own, f"{', '.join(own)} is what the coordinator tells the template itself")
     except (ValueError, RecursionError) as error:
         raise RequestError(f"The variables of the chat template cannot be read: {error}.") from None
     return dict(found)

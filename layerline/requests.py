@@ -108,6 +108,7 @@ class GenerateRequest:
         given = [part for part in (self.messages, self.prompt, self.token_ids) if part is not None]
         require(len(given) == 1, "give exactly one of messages, prompt and token_ids")
         require(given[0] != (), "messages and token_ids must not be empty")
+        require(not self.max_tokens or self.min_tokens <= self.max_tokens, "min_tokens must be at most max_tokens")
         require(len(self.logit_bias) <= MAX_BIASES, f"logit_bias must be of at most {MAX_BIASES} tokens")
         of_chat = self.messages is not None or not (self.tools or self.template_variables)
         require(of_chat, "tools and template_variables are for messages")

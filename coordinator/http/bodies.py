@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ MAX_BODY_BYTES = 16 << 20
 BODY_DEADLINE_S = 60.0
 MAX_DEPTH = 64  # of lists and objects in each other
 MAX_SHOWN = 300
+NO_NAMES: Mapping[str, str] = {}
 
 Fields = TypeVar("Fields", bound="Body")
 
@@ -62,14 +63,17 @@ def body_of(data: bytes, kind: type[Fields], ignored: Collection[str] = ()) -> F
 
 
 @contextmanager
-def refused_by_nouns() -> Iterator[None]:
-    """What a noun says against its fields, as in "top_p must be …", names the field."""
+def refused_by_nouns(names: Mapping[str, str] = NO_NAMES) -> Iterator[None]:
+    """What a noun says against its fields, as in "top_p must be …", names the field.
+
+    `names` are those of fields that an API calls otherwise than the noun does.
+    """
     try:
         yield
     except ValueError as error:
-        text = str(error)
-        first = text.partition(" ")[0]
-        raise HttpError(400, f"{text[:1].upper()}{text[1:]}.", param=first if first.isidentifier() else None) from None
+        field, _, rest = str(error).partition(" ")
+        param = names.get(field, field)
+        raise HttpError(400, f"{param} {rest}.", param=param if param.isidentifier() else None) from None
 
 
 def refusal(param: str, message: str) -> HttpError:

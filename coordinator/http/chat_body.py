@@ -14,7 +14,7 @@ from pydantic import Field
 
 from coordinator.http.bodies import Body, refusal, refused_by_nouns
 from coordinator.http.failures import HttpError
-from coordinator.http.sampling_body import CompletionFields
+from coordinator.http.sampling_body import CompletionFields, Effort
 from coordinator.http.tool_rules import check_types, rules_of, tool_of
 from layerline.chat import Message, ToolCall, ToolRules
 from layerline.requests import GenerateRequest, Structure
@@ -130,7 +130,7 @@ class ChatBody(CompletionFields):
     tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     tool_format: str | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Effort | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     modalities: list[str] | None = None
 
@@ -145,7 +145,7 @@ class ChatBody(CompletionFields):
         most = self.max_completion_tokens if self.max_tokens is None else self.max_tokens
         if most == 0:
             raise HttpError(400, "max_tokens must be at least 1.", param="max_tokens")
-        with refused_by_nouns():
+        with refused_by_nouns({"log_probabilities": "top_logprobs"}):
             return GenerateRequest(
                 **self.asked(),
                 messages=messages_of(self.messages),

@@ -55,11 +55,15 @@ class CompletionBody(CompletionFields):
         if self.echo and self.stream:
             raise refusal("echo", "layerline does not stream an echo.")
         prompts = self._prompts()
+        if any(each.get("token_ids") == () for each in prompts):
+            raise HttpError(400, "prompt has no token.", param="prompt")
         if not 0 < len(prompts) <= MAX_PROMPTS or len(prompts) * (self.n or 1) > MAX_CHOICES:
             message = f"prompt must be from 1 to {MAX_PROMPTS} prompts, with at most {MAX_CHOICES} answers in all."
             raise HttpError(400, message, param="prompt")
         most = DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
-        with refused_by_nouns():
+        with refused_by_nouns(
+            {"log_probabilities": "logprobs", "prompt_log_probabilities": "logprobs", "token_ids": "prompt"}
+        ):
             return [
                 GenerateRequest(
                     **self.asked(),

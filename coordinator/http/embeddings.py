@@ -33,7 +33,7 @@ class EmbeddingBody(Body):
 
     def request(self) -> EmbedRequest:
         """The request that it is; HttpError for what cannot be."""
-        with refused_by_nouns():
+        with refused_by_nouns({"inputs": "input", "token_ids": "input", "normalised": "normalise"}):
             return EmbedRequest(
                 model=self.model,
                 inputs=tuple(map(_input, self._inputs())),

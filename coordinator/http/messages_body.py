@@ -11,7 +11,7 @@ from pydantic import Field
 from coordinator.http.bodies import Body, refusal, refused_by_nouns
 from coordinator.http.chat_body import variables_text
 from coordinator.http.failures import HttpError
-from coordinator.http.sampling_body import DrawnBody
+from coordinator.http.sampling_body import DrawnBody, Effort
 from coordinator.http.tool_rules import check_types, rules_of, tool_of
 from layerline.chat import Message, ToolCall, ToolRules
 from layerline.requests import GenerateRequest, Structure
@@ -93,7 +93,7 @@ class OutputFormat(Body):
 class OutputConfig(Body):
     """How hard the model is to think, and the form of its answer."""
 
-    effort: str | None = None
+    effort: Effort | None = None
     format: OutputFormat | None = None
 
 
@@ -119,7 +119,7 @@ class CountBody(DrawnBody):
             raise refusal("messages", message)
         config = self.output_config or OutputConfig()
         form = config.format or self.output_format
-        with refused_by_nouns():
+        with refused_by_nouns({"stop": "stop_sequences"}):
             return GenerateRequest(
                 **self.drawn(self.stop_sequences or ()),
                 messages=(*_system(self.system), *_messages(self.messages)),
@@ -163,6 +163,8 @@ def _messages(turns: Sequence[Turn]) -> Iterator[Message]:
         elif isinstance(turn.content, str):
             yield Message(role=turn.role, content=turn.content)
         else:
+            if not turn.content:
+                raise HttpError(400, f"{place} is empty.", param=place)
             yield from _asked(place, turn.role, turn.content, names)
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from coordinator.http.bodies import Body, refusal, refused_by_nouns
 from coordinator.http.chat_body import variables_text
 from coordinator.http.failures import HttpError
-from coordinator.http.sampling_body import DrawnBody, StreamOptions
+from coordinator.http.sampling_body import DrawnBody, Effort, StreamOptions
 from coordinator.http.tool_rules import check_types, rules_of, tool_of
 from layerline.chat import Message, ToolCall, ToolRules
 from layerline.requests import GenerateRequest, Structure
@@ -102,7 +102,7 @@ class TextOptions(Body):
 class Reasoning(Body):
     """How hard the model is to think; thoughts are told as they are, and never summed up."""
 
-    effort: str | None = None
+    effort: Effort | None = None
     summary: str | None = None
     generate_summary: str | None = None
 
@@ -143,7 +143,7 @@ class ResponsesBody(DrawnBody):
         if not turns:
             raise HttpError(400, "input is empty.", param="input")
         reasoning = self.reasoning or Reasoning()
-        with refused_by_nouns():
+        with refused_by_nouns({"log_probabilities": "top_logprobs", "max_tokens": "max_output_tokens"}):
             return GenerateRequest(
                 **self.drawn(),
                 messages=turns,

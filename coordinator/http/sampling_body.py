@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from coordinator.http.bodies import Body, refused_by_nouns
 from coordinator.http.failures import HttpError
 from layerline.requests import MAX_SEED, TokenBias
 from layerline.sampling import SamplingOptions
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How hard a model is to think, in the words of all APIs; which of them it knows is its template's matter."""
 
 
 class DrawnBody(Body):

@@ -42,7 +42,7 @@ def token_routes(coordinator: Coordinator) -> list[BaseRoute]:
 
     async def detokenize(request: Request) -> Response:
         body = await read_body(request, DetokenizeBody)
-        with refused_by_nouns():
+        with refused_by_nouns({"token_ids": "tokens"}):
             asked = GenerateRequest(model=body.model, token_ids=tuple(body.tokens))
         return JSONResponse({"prompt": await coordinator.text_of(asked)})
 

@@ -150,6 +150,7 @@ async def test_failures_are_told_in_the_form_of_anthropic() -> None:
         ({"max_tokens": None}, "max_tokens"),
         ({"max_tokens": 0}, "at least 1"),
         ({"messages": []}, "empty"),
+        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content is empty"),
         ({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, "within a turn"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "text alone"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "text is missing"),

@@ -120,10 +120,14 @@ async def test_a_stream_of_chat_is_as_openai_has_it(card: ModelCard) -> None:
         ({"stream_options": {"include_usage": True}}, "stream_options", "for streams"),
         ({"modalities": ["audio"]}, "modalities", "text alone"),
         ({"messages": None}, "messages", "list"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "from 0 to 20"),
+        ({"min_tokens": 9}, "min_tokens", "at most max_tokens"),
+        ({"reasoning_effort": "wild"}, "reasoning_effort", "Input should be"),
+        ({"chat_template_kwargs": {"messages": []}}, None, "messages is what the coordinator tells"),
     ],
 )
 async def test_what_cannot_be_is_refused_by_name(
-    shared: Program, change: dict[str, Any], param: str, word: str
+    shared: Program, change: dict[str, Any], param: str | None, word: str
 ) -> None:
     got = await shared.post(CHATS, {**CHAT, **change})
     assert (got.status, got.error["param"], got.error["type"]) == (400, param, "invalid_request_error")
