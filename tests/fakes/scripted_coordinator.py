@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
+from coordinator.coordinator import Coordinator
 from layerline.answer import Alternative, AnswerItem, Finished, Piece, Timings, TokenLikelihood, ToolCallPiece, Usage
+from layerline.errors import NodeLostError
 from layerline.reports import CoordinatorFacts, ModelsReport, NodesReport
 from layerline.requests import GenerateRequest
 from layerline.version import WIRE_VERSION, __version__
+from tests.fakes.http_program import Program, http_of
 
 FACTS = CoordinatorFacts(name="fake", version=__version__, wire_version=WIRE_VERSION, model="tiny", address="")
 USAGE = Usage(prompt_tokens=9, completion_tokens=8, cached_tokens=4, thinking_tokens=2)
@@ -81,3 +85,25 @@ class ScriptedCoordinator:
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"nobody asks for {name} here")
+
+
+ANSWER: list[AnswerItem | Exception] = [
+    said("I th", "thinking"),
+    said("ink.", "thinking"),
+    said("Well, ", log_probability=-0.5),
+    said("so.", log_probability=-0.25),
+    *called(0, "weather", '{"city": ', '"Paris"}'),
+    *called(1, "now", "{}"),
+    finished("tool_calls"),
+]
+TEXT: list[AnswerItem | Exception] = [said("a"), said("b"), finished("stop", stopped_by="END")]
+LOST = NodeLostError("The node attic is lost.", node="attic")
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+@asynccontextmanager
+async def scripted(items: Sequence[AnswerItem | Exception]) -> AsyncIterator[tuple[Program, ScriptedCoordinator]]:
+    """HTTP of one that answers so, for the time of the block."""
+    coordinator = ScriptedCoordinator(items)
+    async with http_of(cast("Coordinator", coordinator)) as program:
+        yield program, coordinator

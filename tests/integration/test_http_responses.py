@@ -1,174 +1,32 @@
-"""Thoughts, texts and calls in the form of each API, as the clients of OpenAI and Anthropic read them."""
+"""Responses, and chats with thoughts and calls, as OpenAI's client reads them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from typing import Any, cast
 
-import anthropic
 import openai
 import pytest
 
-from coordinator.coordinator import Coordinator
-from layerline.answer import AnswerItem
 from layerline.chat import Message, ToolCall
-from layerline.errors import NodeLostError, OverloadedError
-from tests.fakes.http_program import Program, http_of
-from tests.fakes.scripted_coordinator import ScriptedCoordinator, called, finished, said
+from tests.fakes.http_program import Program
+from tests.fakes.scripted_coordinator import (
+    ANSWER,
+    LOST,
+    SCHEMA,
+    TEXT,
+    finished,
+    said,
+    scripted,
+)
 
 pytestmark = pytest.mark.usefixtures("nothing_left_over")
 
-ANSWER: list[AnswerItem | Exception] = [
-    said("I th", "thinking"),
-    said("ink.", "thinking"),
-    said("Well, ", log_probability=-0.5),
-    said("so.", log_probability=-0.25),
-    *called(0, "weather", '{"city": ', '"Paris"}'),
-    *called(1, "now", "{}"),
-    finished("tool_calls"),
-]
-TEXT: list[AnswerItem | Exception] = [said("a"), said("b"), finished("stop", stopped_by="END")]
-LOST = NodeLostError("The node attic is lost.", node="attic")
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
-
-
-@asynccontextmanager
-async def scripted(items: Sequence[AnswerItem | Exception]) -> AsyncIterator[tuple[Program, ScriptedCoordinator]]:
-    coordinator = ScriptedCoordinator(items)
-    async with http_of(cast("Coordinator", coordinator)) as program:
-        yield program, coordinator
+RESPONSES = "/v1/responses"
 
 
 def openai_of(program: Program) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{program.url}/v1", api_key="none", max_retries=0)
-
-
-def anthropic_of(program: Program) -> anthropic.AsyncAnthropic:
-    return anthropic.AsyncAnthropic(base_url=program.url, api_key="none", max_retries=0)
-
-
-# --- Anthropic's
-
-ASKED: dict[str, Any] = {
-    "model": "tiny",
-    "max_tokens": 20,
-    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
-    "thinking": {"type": "enabled", "budget_tokens": 1024},
-    "tools": [{"name": "weather", "input_schema": SCHEMA}, {"name": "now", "input_schema": {"type": "object"}}],
-    "messages": [
-        {"role": "user", "content": "Weather?"},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "thinking", "thinking": "Hm.", "signature": ""},
-                {"type": "text", "text": "I look."},
-                {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Rome"}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "Sun."}]},
-                {"type": "text", "text": "And Paris?"},
-            ],
-        },
-    ],
-}
-TURNS = (
-    Message(role="system", content="Be brief."),
-    Message(role="user", content="Weather?"),
-    Message(
-        role="assistant",
-        content="I look.",
-        thinking="Hm.",
-        tool_calls=(ToolCall(id="t1", name="weather", arguments='{"city": "Rome"}'),),
-    ),
-    Message(role="tool", content="Sun.", tool_call_id="t1", name="weather"),
-    Message(role="user", content="And Paris?"),
-)
-
-
-def check_message(message: Any) -> None:
-    thought, text, weather, now = message.content
-    assert (thought.type, text.type, weather.type, now.type) == ("thinking", "text", "tool_use", "tool_use")
-    assert thought.thinking == "I think."
-    assert text.text == "Well, so."
-    assert (weather.id, weather.name, weather.input) == ("call_0", "weather", {"city": "Paris"})
-    assert (now.name, now.input) == ("now", {})
-    assert message.stop_reason == "tool_use"
-    assert (message.usage.input_tokens, message.usage.cache_read_input_tokens) == (5, 4)
-    assert message.usage.output_tokens == 8
-
-
-async def test_a_message_of_anthropic_whole_and_as_a_stream() -> None:
-    async with scripted(ANSWER) as (program, coordinator), anthropic_of(program) as client:
-        check_message(await client.messages.create(**ASKED))
-        async with client.messages.stream(**ASKED) as stream:
-            kinds = [each.type async for each in stream]
-            check_message(await stream.get_final_message())
-        assert kinds.count("content_block_stop") == 4
-        assert [asked.messages for asked in coordinator.asked] == [TURNS, TURNS]
-        assert json.loads(coordinator.asked[0].template_variables) == {"enable_thinking": True}
-        counted = await client.messages.count_tokens(**{key: ASKED[key] for key in ("model", "messages", "tools")})
-        assert counted.input_tokens == 9
-
-
-async def test_a_message_that_a_stop_sequence_ends_says_which() -> None:
-    async with scripted(TEXT) as (program, coordinator), anthropic_of(program) as client:
-        asked: dict[str, Any] = {"model": "tiny", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
-        whole = await client.messages.create(**asked, stop_sequences=["END"])
-        assert (whole.stop_reason, whole.stop_sequence) == ("stop_sequence", "END")
-        assert coordinator.asked[0].stop == ("END",)
-        assert json.loads(coordinator.asked[0].template_variables) == {"enable_thinking": False}
-        events = [each async for each in await client.messages.create(**asked, stream=True)]
-        assert [each.type for each in events] == [
-            *("message_start", "content_block_start", "content_block_delta", "content_block_delta"),
-            *("content_block_stop", "message_delta", "message_stop"),
-        ]
-
-
-async def test_failures_are_told_in_the_form_of_anthropic() -> None:
-    asked: dict[str, Any] = {"model": "tiny", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
-    busy = OverloadedError("Too many.", retry_after_s=7)
-    async with scripted([busy]) as (program, _), anthropic_of(program) as client:
-        for stream in (False, True):
-            with pytest.raises(anthropic.RateLimitError) as caught:
-                await client.messages.create(**asked, stream=stream)
-            assert caught.value.response.headers["retry-after"] == "7"
-    async with scripted([said("a"), LOST]) as (program, _), anthropic_of(program) as client:
-        with pytest.raises(anthropic.APIStatusError, match="attic is lost"):
-            async for _ in await client.messages.create(**asked, stream=True):
-                pass
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"max_tokens": None}, "max_tokens"),
-        ({"max_tokens": 0}, "at least 1"),
-        ({"messages": []}, "empty"),
-        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content is empty"),
-        ({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, "within a turn"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "text alone"),
-        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "text is missing"),
-        ({"tools": [{"name": "x", "type": "web_search_20250305"}]}, "of its own"),
-        ({"tools": None, "tool_choice": {"type": "any"}}, "needs tools"),
-        ({"tool_choice": {"type": "tool", "name": "none"}}, "not among the tools"),
-        ({"colour": 1}, "Unknown field 'colour'"),
-        ({"temperature": -1}, "from 0 to 100"),
-    ],
-)
-async def test_messages_that_cannot_be_are_refused(change: dict[str, Any], word: str) -> None:
-    async with scripted(TEXT) as (program, _):
-        got = await program.post(MESSAGES, {**ASKED, **change})
-    assert (got.status, got.json["type"], got.error["type"]) == (400, "error", "invalid_request_error")
-    assert word in got.error["message"]
-
-
-# --- OpenAI's responses
 
 
 def check_response(response: Any) -> None:
@@ -301,9 +159,6 @@ async def test_responses_that_cannot_be_are_refused(change: dict[str, Any], para
     async with scripted(TEXT) as (program, _):
         got = await program.post(RESPONSES, {"model": "tiny", "input": "a", **change})
     assert (got.status, got.error["param"]) == (400, param)
-
-
-# --- OpenAI's chats
 
 
 async def test_a_chat_tells_thoughts_and_calls_apart() -> None:
