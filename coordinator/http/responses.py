@@ -23,6 +23,8 @@ from coordinator.http.responses_body import IGNORED, ResponsesBody
 from layerline.answer import AnswerItem, Finished
 from layerline.requests import GenerateRequest
 
+NAMES = {"text": "output_text", "thinking": "reasoning_text", "tool_call": "function_call_arguments"}
+
 Keep = Callable[[dict[str, Any], list[Block]], None]
 
 
@@ -112,26 +114,33 @@ async def _events(
 
 
 def _block_events(each: BlockBegun | BlockGrown | BlockEnded, response_id: str) -> list[dict[str, Any]]:
+    """What is told of a block that begins, grows or ends; a text is also a part of its item, the only one."""
     block = each.block
-    own = {"item_id": item_id(block, response_id), "output_index": block.number}
-    place = own if block.kind == "tool_call" else {**own, "content_index": 0}
+    place: dict[str, Any] = {"item_id": item_id(block, response_id), "output_index": block.number}
+    if block.kind != "tool_call":
+        place["content_index"] = 0
     if isinstance(each, BlockBegun):
-        item = item_of(block, response_id, "in_progress")
-        added = [{"type": "response.output_item.added", "output_index": block.number, "item": item}]
-        if block.kind == "text":
-            added.append({"type": "response.content_part.added", **place, "part": text_part(block)})
-        return added
-    name = {"text": "output_text", "thinking": "reasoning_text", "tool_call": "function_call_arguments"}[block.kind]
-    likely = {"logprobs": chat_logprobs(each.likelihoods)["content"]} if isinstance(each, BlockGrown) else {}
-    likely = likely if block.kind == "text" else {}
+        told = [_item_event("added", block, response_id, "in_progress")]
+        return told + ([_part_event("added", block, place)] if block.kind == "text" else [])
+    name = f"response.{NAMES[block.kind]}"
     if isinstance(each, BlockGrown):
-        return [{"type": f"response.{name}.delta", **place, "delta": each.text, **likely}]
+        delta = {"type": f"{name}.delta", **place, "delta": each.text}
+        return [delta | ({"logprobs": chat_logprobs(each.likelihoods)["content"]} if block.kind == "text" else {})]
+    done = {"type": f"{name}.done", **place, **_whole_text(block)}
+    parts = [_part_event("done", block, place)] if block.kind == "text" else []
+    return [done, *parts, _item_event("done", block, response_id, "completed")]
+
+
+def _item_event(what: str, block: Block, response_id: str, status: str) -> dict[str, Any]:
+    item = item_of(block, response_id, status)
+    return {"type": f"response.output_item.{what}", "output_index": block.number, "item": item}
+
+
+def _part_event(what: str, block: Block, place: dict[str, Any]) -> dict[str, Any]:
+    return {"type": f"response.content_part.{what}", **place, "part": text_part(block)}
+
+
+def _whole_text(block: Block) -> dict[str, Any]:
     if block.kind == "tool_call":
-        ended = [{"type": f"response.{name}.done", **place, "name": block.name, "arguments": block.text}]
-    else:
-        told = {"logprobs": text_part(block)["logprobs"]} if block.kind == "text" else {}
-        ended = [{"type": f"response.{name}.done", **place, "text": block.text, **told}]
-    if block.kind == "text":
-        ended.append({"type": "response.content_part.done", **place, "part": text_part(block)})
-    item = item_of(block, response_id, "completed")
-    return [*ended, {"type": "response.output_item.done", "output_index": block.number, "item": item}]
+        return {"name": block.name, "arguments": block.text}
+    return {"text": block.text} | ({"logprobs": text_part(block)["logprobs"]} if block.kind == "text" else {})
