@@ -1,7 +1,7 @@
 """Drives the scheduler over a ring: steps out as long as there are any, results in, events to who waits.
 
 Owns the numbers of sequences and the queue of each answer, which outlive the ring: one after the other is driven, and
-what had been begun goes on in the next. Knows token ids only; text is `coordinator.answers`.
+what had been begun goes on in the next. Knows token ids only; text is `coordinator.answering.answers`.
 """
 
 from __future__ import annotations

@@ -12,19 +12,19 @@ import logging
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
-from coordinator.answers import answered
+from coordinator.answering.answers import answered
+from coordinator.answering.embedding import embedded
+from coordinator.answering.prompt import prompt_ids
+from coordinator.answering.scoring import scored
 from coordinator.concurrency import ended
-from coordinator.embedding import embedded
 from coordinator.engine import Engine
 from coordinator.loading import Loading
 from coordinator.made_plan import MadePlan, Planner, Tell
 from coordinator.model_life import GiveUp, ModelLife, ModelState
 from coordinator.pipeline import OpenPipeline
-from coordinator.prompt import prompt_ids
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
 from coordinator.scheduling.scheduler import Scheduler
-from coordinator.scoring import scored
 from coordinator.service_bounds import ServiceBounds
 from coordinator.stats.recorder import Recorder
 from coordinator.stats.route import Route

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from coordinator.answering.scoring import scored_windows
 from coordinator.coordinator import Coordinator
 from coordinator.engine import Engine
 from coordinator.scheduling.scheduler import Scheduler
 from coordinator.scheduling.sequence import SequenceRequest
-from coordinator.scoring import scored_windows
 from coordinator.stats.recorder import Recorder
 from layerline.errors import OverloadedError, RequestError, StageFailedError
 from layerline.models.card import ModelCard

@@ -38,6 +38,7 @@ RATIOS = {
     "sim_prefill_3n_over_1n",
     "sim_decode24_3n_over_1n",
     "sim_bubble_over_formula",
+    "moe_decode_over_dense",
 }
 
 
@@ -55,4 +56,4 @@ def test_bench_writes_ratios_cases_and_machine(tmp_path: Path) -> None:
     for nodes in (1, 2):
         cases = {case["case"]: case for case in written["cases"] if case["nodes"] == nodes}
         assert all(cases[name][figure] >= 0 for name, figure in FIGURES.items())
-    assert {case["model"] for case in written["cases"]} == {"qwen", "sleeping", "tiny"}
+    assert {case["model"] for case in written["cases"]} == {"qwen", "sleeping", "tiny", "experts", "dense"}

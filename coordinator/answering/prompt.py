@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.answer_constraint import constraint_of
+from coordinator.answering.answer_constraint import constraint_of
 from coordinator.scheduling.constraint import Constraint
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.text.answer_forms.form import AnswerForm

@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
-from coordinator.answer_writer import AnswerWriter
+from coordinator.answering.answer_writer import AnswerWriter
+from coordinator.answering.likelihoods import prompt_likelihoods
+from coordinator.answering.prompt import Prompt, read_prompt
+from coordinator.answering.stopwatch import Stopwatch
 from coordinator.engine import Answer, Engine
-from coordinator.likelihoods import prompt_likelihoods
-from coordinator.prompt import Prompt, read_prompt
 from coordinator.scheduling.events import Ended, Token
-from coordinator.stopwatch import Stopwatch
 from coordinator.text.model_text import ModelText
 from coordinator.text.token_text import TokenText
 from layerline.answer import AnswerItem, StageSummary

@@ -1,6 +1,6 @@
 """From texts to vectors: the mean of the last hidden states of their tokens, or that of the last one.
 
-Knows the tokenizer and the vectors; which texts are under way is `coordinator.reading`'s matter.
+Knows the tokenizer and the vectors; which texts are under way is `coordinator.answering.reading`'s matter.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import aclosing
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.answering.reading import Told, read_texts, texts_at_once
 from coordinator.engine import Engine
-from coordinator.reading import Told, read_texts, texts_at_once
 from coordinator.scheduling.events import Summed
 from coordinator.scheduling.sequence import SequenceRequest, SummedRows
 from coordinator.text.model_text import ModelText

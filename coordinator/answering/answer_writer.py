@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from coordinator.likelihoods import likelihood_of
-from coordinator.prompt import Prompt
+from coordinator.answering.likelihoods import likelihood_of
+from coordinator.answering.prompt import Prompt
+from coordinator.answering.stopwatch import Stopwatch
 from coordinator.scheduling.events import Ended, EndReason, Token
 from coordinator.scheduling.sequence import SequenceRequest
-from coordinator.stopwatch import Stopwatch
 from coordinator.text.answer_forms.reader import AnswerReader, Part
 from coordinator.text.detokenizer import Detokenizer
 from coordinator.text.stop_strings import StopStrings

@@ -1,6 +1,6 @@
 """From a text to the scores of its tokens, window by window.
 
-Knows the tokenizer and the windows; which of them are under way is `coordinator.reading`'s matter.
+Knows the tokenizer and the windows; which of them are under way is `coordinator.answering.reading`'s matter.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from coordinator.answering.reading import read_texts, texts_at_once
 from coordinator.engine import Engine
-from coordinator.reading import read_texts, texts_at_once
 from coordinator.scheduling.events import Scored
 from coordinator.scheduling.sequence import SequenceRequest
 from coordinator.text.model_text import ModelText
