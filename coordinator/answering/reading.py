@@ -25,7 +25,7 @@ MakeRequest = Callable[[int], SequenceRequest]
 
 def texts_at_once(most_tokens: int) -> int:
     """How many texts of at most so many tokens are to be under way."""
-    return max(LEAST_AT_ONCE, min(TOKENS_AT_ONCE // most_tokens, MOST_AT_ONCE))
+    return max(LEAST_AT_ONCE, min(TOKENS_AT_ONCE // max(1, most_tokens), MOST_AT_ONCE))
 
 
 async def read_texts(
