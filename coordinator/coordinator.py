@@ -119,13 +119,15 @@ class Coordinator:
 
     @property
     def state(self) -> ModelState:
-        """How the model in service stands, in the words of `coordinator.model_life`."""
-        return self._service.state if self._service else "absent"
+        """How the model in service stands, or the one that is brought up, in the words of `coordinator.model_life`."""
+        latest = self._keeper.coming or self._service
+        return latest.state if latest else "absent"
 
     @property
     def loading(self) -> Loading | None:
         """How far a model is that is being brought up; None if none ever was."""
-        return self._service.loading if self._service else None
+        latest = self._keeper.coming or self._service
+        return latest.loading if latest else None
 
     async def nodes(self) -> NodesReport:
         """Every node there is, usable or not."""

@@ -21,7 +21,7 @@ class Loading:
         if isinstance(event, Announcement):
             self.text = event.text
         elif isinstance(event, Planned):
-            self.plan = event.plan
+            self.text, self.plan = "", event.plan
             self.nodes.clear()
         elif isinstance(event, NodeProgress):
             self.nodes[event.node] = event

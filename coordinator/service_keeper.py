@@ -42,6 +42,7 @@ class ServiceKeeper:
         make_service: Callable[[PlanRequest], ModelService],
     ) -> None:
         self.service: ModelService | None = None  # the last one that served
+        self.coming: ModelService | None = None  # one that is brought up
         self._first = self._wanted = wanted
         self._maker = maker
         self._make_service = make_service
@@ -187,13 +188,15 @@ class ServiceKeeper:
 
     async def _begun(self, wanted: PlanRequest, tell: Tell) -> ModelService:
         """A new model service, which serves; ended with whoever waits for that."""
-        service = self._make_service(wanted)
+        service = self.coming = self._make_service(wanted)
         service.begin(tell)
         try:
             await service.stands()
         except BaseException:
             await service.leave()
             raise
+        finally:
+            self.coming = None
         return service
 
 

@@ -1,4 +1,4 @@
-"""What the page shows, as it is at this moment: one look at the cluster a second, shared by all who watch.
+"""What the page shows, as it is at this moment: the nodes are asked once a second for all who watch.
 
 Figures of the last minutes are kept, whether anybody watches or not. Nodes are asked only while somebody does.
 """
@@ -6,7 +6,6 @@ Figures of the last minutes are kept, whether anybody watches or not. Nodes are 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -40,8 +39,6 @@ class Live:
         self._nodes: tuple[Json, ...] = ()
         self._models = ModelsReport(models=())
         self._known: dict[str, NodeReport] = {}  # as they last answered
-        self._told = b""
-        self._told_s = -math.inf  # when, of a monotonic clock
         self._watchers = 0
         self._watched = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -62,19 +59,12 @@ class Live:
         try:
             yield event(list(self._samples), "history")
             while not self._activity.draining:
-                yield self._state_event()
+                yield event(self.state(), "state")
                 await asyncio.sleep(PERIOD_S)
         finally:
             self._watchers -= 1
             if not self._watchers:
                 self._watched.clear()
-
-    def _state_event(self) -> bytes:
-        """How all stands, told alike to all who watch at about the same time."""
-        now_s = time.monotonic()
-        if now_s - self._told_s > PERIOD_S / 2:
-            self._told, self._told_s = event(self.state(), "state"), now_s
-        return self._told
 
     def state(self) -> Json:
         """How all stands."""

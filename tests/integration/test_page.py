@@ -79,7 +79,21 @@ async def test_its_events_tell_how_all_stands(card: ModelCard) -> None:
         assert isinstance(history, list)
         assert isinstance(before, dict)
         assert (before["state"], before["plan"], before["stats"]) == ("absent", None, None)
-        await prepared(coordinator, split("a", "b"))
+        loads = asyncio.Event()
+
+        async def load() -> None:
+            await loads.wait()
+
+        nodes[1].hooks["load"] = load
+        preparing = asyncio.create_task(prepared(coordinator, split("a", "b")))
+        await nodes[1].loading.wait()
+        *_, (_, while_loading) = await events_of(program, 4)
+        assert isinstance(while_loading, dict)
+        assert while_loading["state"] == "loading"
+        told = {node["node"]: (node["done_bytes"], node["total_bytes"]) for node in while_loading["loading"]["nodes"]}
+        assert told["b"] == (1, 2)
+        loads.set()
+        await preparing
         states = [state for name, state in await events_of(program, 5) if name == "state"]
         last = states[-1]
         assert isinstance(last, dict)
