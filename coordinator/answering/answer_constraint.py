@@ -69,7 +69,8 @@ async def _at_trigger(
     if not any(tool.strict for tool in rules.tools):
         return None
     inner = await text.grammars.constraint(Structure(kind="grammar", text=grammars.behind_trigger()))
-    return AtTrigger(inner, Trigger(text=grammars.trigger.encode(), text_of=text_of))
+    trigger = Trigger(text=grammars.trigger.encode(), text_of=text_of, overrunning=text.tokens.overrunning)
+    return AtTrigger(inner, trigger)
 
 
 def _thoughts(

@@ -4,6 +4,8 @@ Tokenizers and templates are programs from a model file: a pattern can take for 
 and the library they run in can panic. So they run in this process, which limits itself, writes no files, and which its
 owner (`coordinator.text.process`) ends at a deadline.
 
+Structures that answers are to have are compiled here before they are in the coordinator, for the same reason.
+
 The first message on stdin is {json, vocabulary}, the tokenizer; then each {number, task, …} is answered by
 {number, …} on stdout: what the task gives, or {error: KIND, reason}. The tokenizer is read when it is first needed.
 """
@@ -18,6 +20,7 @@ from coordinator.text.frames import Message, packed, read_frame
 from coordinator.text.token_text import COUNT, OversizeTokenError, TokenText, UnknownDecoderError
 from layerline.limits import forbid_files, limit_further
 from layerline.printable import printable
+from layerline.requests import Structure
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -27,6 +30,8 @@ LOAD_MEMORY_BYTES = 1024 * MEBIBYTE  # a vocabulary of 262,144 takes 520 MiB
 LOAD_PROCESSOR_S = 20.0
 RENDER_MEMORY_BYTES = 512 * MEBIBYTE
 RENDER_PROCESSOR_S = 5.0
+TRY_MEMORY_BYTES = 512 * MEBIBYTE
+TRY_PROCESSOR_S = 8.0
 ENCODE_MEMORY_BYTES = 256 * MEBIBYTE
 ENCODE_MEMORY_BYTES_PER_BYTE = 256  # of text, which measures 190 at most
 ENCODE_PROCESSOR_S = 5.0
@@ -60,6 +65,12 @@ class Text:
 
             limit_further(memory_bytes=RENDER_MEMORY_BYTES, processor_s=RENDER_PROCESSOR_S)
             return dict(render_answer(request))
+        if task == "try":
+            from coordinator.text.structure.grammars import tried  # noqa: PLC0415  # prompts need none
+
+            limit_further(memory_bytes=TRY_MEMORY_BYTES, processor_s=TRY_PROCESSOR_S)
+            tried(Structure(kind=request["kind"], text=request["text"]))
+            return {"tried": True}
         if task == "tokens":
             return TokenText.of_tokenizer(self._loaded(), self._setup["vocabulary"]).message()
         return self._encode(request["text"], request["most_tokens"])

@@ -16,18 +16,29 @@ from coordinator.concurrency import ended
 from coordinator.text.answer_forms.form import AnswerForm
 from coordinator.text.chat_template import ChatTemplate
 from coordinator.text.frames import Message as Setup
-from coordinator.text.process import TextProcess
+from coordinator.text.process import OverLimitError, TextProcess
 from coordinator.text.structure.grammars import Grammars
 from coordinator.text.token_text import TokenText
 from coordinator.text.tokenizer import TextTokenizer, too_many_tokens
 from layerline.chat import Message, Tool, ToolRules
 from layerline.models.card import ModelCard, TokenizerCard
+from layerline.requests import Structure
+
+TRY_DEADLINE_S = 10.0
 
 
 class ModelText:
     """Prompts and chats to token ids, and the text of each token for what is generated."""
 
-    def __init__(self, tokenizer: TextTokenizer, template: ChatTemplate, eos_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        template: ChatTemplate,
+        eos_ids: Sequence[int] = (),
+        structures: TextProcess | None = None,
+    ) -> None:
+        """`structures` has a child that compiles structures first, so that none takes too much here."""
+        self._structures = structures
         self._tokenizer = tokenizer
         self._template = template
         self.eos_ids = tuple(eos_ids)
@@ -41,8 +52,19 @@ class ModelText:
     @property
     def grammars(self) -> Grammars:
         """What answers with a structure are held to, once `read` is through."""
-        self._grammars = self._grammars or Grammars(self.tokens, self.eos_ids)
+        self._grammars = self._grammars or Grammars(self.tokens, self.eos_ids, self._why_not)
         return self._grammars
+
+    async def _why_not(self, structure: Structure) -> str:
+        """Why a structure cannot be compiled; what is wrong with it in itself is told by whoever compiles it then."""
+        if self._structures is None:
+            return ""
+        try:
+            request = {"task": "try", "kind": structure.kind, "text": structure.text}
+            answer = await self._structures.ask(request, deadline_s=TRY_DEADLINE_S)
+        except OverLimitError as error:
+            return f"it takes too much to compile ({error})"
+        return str(answer["reason"]) if answer.get("error") in ("limit", "panic") else ""
 
     async def read(self) -> None:
         """Reads the tokenizer, before anything else; a ModelError says what is wrong with it."""
@@ -85,9 +107,13 @@ async def model_text(card: TokenizerCard, *, vocabulary: int) -> AsyncIterator[M
     def setup() -> Setup:
         return {"json": card.json, "vocabulary": vocabulary}
 
-    async with TextProcess(setup) as process, TextProcess(setup, keep=False) as long_process:
+    async with (
+        TextProcess(setup) as process,
+        TextProcess(setup, keep=False) as long_process,
+        TextProcess(lambda: {"json": "", "vocabulary": 0}) as structures,
+    ):
         tokenizer = TextTokenizer(card, vocabulary=vocabulary, process=process, long_process=long_process)
-        yield ModelText(tokenizer, ChatTemplate(card, process), card.eos_ids)
+        yield ModelText(tokenizer, ChatTemplate(card, process), card.eos_ids, structures)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import bisect
 import functools
 import json
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ class TokenText:
     drops_spaces: int
     longest_bytes: int
     control: Mapping[int, str] = field(default_factory=dict)
+    _overrunning: dict[bytes, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         require(len(self.joined) == (self.ends[-1] if self.ends else 0), "a table of tokens whose ends are not its own")
@@ -73,6 +74,23 @@ class TokenText:
     def markers(self, names: Sequence[str]) -> dict[int, bytes]:
         """The ids of control tokens with one of these names, and the bytes that they stand for."""
         return {id_: name.encode() for id_, name in self.control.items() if name in names}
+
+    def overrunning(self, text: bytes) -> tuple[int, ...]:
+        """The tokens that begin with `text` and have more behind it; looked up once for each text."""
+        found = self._overrunning.get(text)
+        if found is None:
+            found = tuple(self._begun_by(text))
+            self._overrunning[text] = found
+        return found
+
+    def _begun_by(self, text: bytes) -> Iterator[int]:
+        place = self.joined.find(text)
+        while place >= 0:
+            id_ = bisect.bisect_right(self.ends, place)
+            start = self.ends[id_ - 1] if id_ else 0
+            if start == place and self.ends[id_] > place + len(text):
+                yield id_
+            place = self.joined.find(text, place + 1)
 
     def id_of(self, text: bytes, markers: Mapping[int, bytes]) -> int | None:
         """The token that is `text` and nothing else, be it among those control tokens; None if there is none."""

@@ -11,6 +11,8 @@ from typing import Any
 from layerline.answer import ToolCallPiece
 from layerline.chat import ToolRules
 
+MOST_CALLS = 128  # of one answer
+TEXTUAL = ("string", "null")
 ALPHABET = string.ascii_letters + string.digits
 
 
@@ -20,6 +22,9 @@ class Calls:
     def __init__(self, rules: ToolRules | None, tell: Callable[[ToolCallPiece], None]) -> None:
         self.count = 0
         self._tell = tell
+        self._ids: set[str] = set()
+        self._most = MOST_CALLS if rules is None or rules.parallel else 1
+        self._drops = False  # what is told of a call that is one too many
         self._schemas = {tool.name: tool.parameters for tool in rules.tools} if rules else {}
 
     def properties(self, name: str) -> Mapping[str, Any]:
@@ -32,14 +37,20 @@ class Calls:
         return found if isinstance(found, dict) else {}
 
     def begin(self, name: str, id_: str = "") -> None:
-        """A call of that tool begins."""
-        letters = "".join(secrets.choice(ALPHABET) for _ in range(24))
-        self._tell(ToolCallPiece(call=self.count, id=id_ or f"call_{letters}", name=name))
+        """A call of that tool begins; its own id counts if no other call has it. One too many is not told."""
+        self._drops = self.count >= self._most
+        if self._drops:
+            return
+        if not id_ or id_ in self._ids:
+            id_ = "call_" + "".join(secrets.choice(ALPHABET) for _ in range(24))
+        self._ids.add(id_)
+        self._tell(ToolCallPiece(call=self.count, id=id_, name=name))
         self.count += 1
 
     def arguments(self, text: str) -> None:
         """More of the arguments of the call that was begun last."""
-        self._tell(ToolCallPiece(call=self.count - 1, arguments=text))
+        if not self._drops:
+            self._tell(ToolCallPiece(call=self.count - 1, arguments=text))
 
 
 def is_text(schema: object) -> bool:
@@ -49,4 +60,4 @@ def is_text(schema: object) -> bool:
     kind = schema.get("type")
     if isinstance(schema.get("enum"), list) and kind is None:
         return all(isinstance(value, str) for value in schema["enum"])
-    return kind == "string" or (isinstance(kind, list) and set(kind) <= {"string", "null"} and "string" in kind)
+    return kind == "string" or (isinstance(kind, list) and "string" in kind and all(k in TEXTUAL for k in kind))

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
+from coordinator.text.answer_forms.strict_json import whole
+
 Read = TypeVar("Read")
 Waiting = Generator[None, None, Read]
 
@@ -140,7 +142,7 @@ def _loaded(raw: str) -> str:
     except ValueError as error:
         raise MalformedError("a string that is none") from error
     assert isinstance(text, str)
-    return text
+    return whole(text)
 
 
 def _beginning_at_end(text: str, word: str) -> int:

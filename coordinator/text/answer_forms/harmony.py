@@ -32,6 +32,8 @@ def answer(
     while (yield from feed.peek()):
         header, word = yield from feed.until("<|message|>")
         if not word:
+            if not _CHANNEL.search(header):  # a header that never comes is none
+                tell_text(header)
             return
         channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header)
         if recipient:

@@ -14,7 +14,10 @@ ARGUMENTS = ("arguments", "parameters", "args")
 
 
 def call_object(feed: Feed, calls: Calls) -> Waiting[None]:
-    """Reads {"name": …, "arguments": {…}} with its keys in any order; others are passed over."""
+    """Reads {"name": …, "arguments": {…}} with its keys in any order; others are passed over.
+
+    So are arguments that are null, or given once more.
+    """
     yield from feed.expect("{")
     name, held, id_ = "", "", ""
     begun = False
@@ -24,14 +27,18 @@ def call_object(feed: Feed, calls: Calls) -> Waiting[None]:
         yield from feed.skip_space()
         yield from feed.expect(":")
         yield from feed.skip_space()
-        if key in ARGUMENTS and name:
-            calls.begin(name, id_)
-            begun = True
-            yield from arguments(feed, calls)
-        elif key in ARGUMENTS:
-            parts: list[str] = []
-            yield from feed.json_value(parts.append)
-            held = "".join(parts)
+        opening = yield from feed.peek()
+        if key in ARGUMENTS and opening in ("{", "[", '"') and not (begun or held):
+            if name:
+                calls.begin(name, id_)
+                begun = True
+                yield from arguments(feed, calls)
+            elif opening == '"':
+                held = yield from feed.json_string()
+            else:
+                parts: list[str] = []
+                yield from feed.json_value(parts.append)
+                held = "".join(parts)
         elif key in NAMES and (yield from feed.peek()) == '"':
             name = yield from feed.json_string()
         elif key == "id" and (yield from feed.peek()) == '"':

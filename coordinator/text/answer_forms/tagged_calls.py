@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from coordinator.text.answer_forms.calls import Calls, is_text
 from coordinator.text.answer_forms.feed import Feed, MalformedError, Waiting
+from coordinator.text.answer_forms.strict_json import loaded
 
 
 def function_call(feed: Feed, calls: Calls) -> Waiting[None]:
@@ -102,7 +103,7 @@ def _tell_quoted(tell: Callable[[str], None], text: str) -> None:
 def _as_json(text: str) -> str:
     stripped = text.strip()
     try:
-        value = json.loads(stripped)
+        value = loaded(stripped)
     except ValueError:
         return json.dumps(_python_word(stripped, text), ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coordinator.scheduling.constraint import Constraint
@@ -11,10 +11,15 @@ from layerline.token_mask import TokenMask
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trigger:
-    """The text that calls begin with, wherever it comes; `text_of` gives a token's bytes, those of markers too."""
+    """The text that calls begin with, wherever it comes; `text_of` gives a token's bytes, those of markers too.
+
+    `overrunning` gives the tokens that begin with some text and have more: one of them would have part of a call
+    behind the end of the trigger, where nothing holds it.
+    """
 
     text: bytes
     text_of: Callable[[int], bytes]
+    overrunning: Callable[[bytes], Sequence[int]]
 
 
 class AtTrigger:
@@ -38,7 +43,12 @@ class AtTrigger:
 
     def mask(self) -> TokenMask | None:
         """Which tokens may come next."""
-        return self._held.mask() if self._held else None
+        if self._held:
+            return self._held.mask()
+        text = self._trigger.text
+        ends = (length for length in range(len(text)) if self._end.endswith(text[:length]))
+        forbidden = sorted({id_ for length in ends for id_ in self._trigger.overrunning(text[length:])})
+        return TokenMask.forbidding(forbidden) if forbidden else None
 
     def take(self, token_id: int) -> tuple[int, ...]:
         """A token was drawn."""

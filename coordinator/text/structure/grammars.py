@@ -11,7 +11,7 @@ import functools
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -27,7 +27,6 @@ from layerline.token_mask import TokenMask
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_NESTING = 64
-COMPILE_DEADLINE_S = 10.0
 MAX_KEPT = 64  # grammars
 LIMITS = LLParserLimits(
     max_items_in_row=2000,
@@ -38,6 +37,15 @@ LIMITS = LLParserLimits(
     max_grammar_size=1_000_000,
 )
 MOST_COMPILING = 2  # at a time; what takes long is not to hold up the others
+
+
+Try = Callable[[Structure], Awaitable[str]]
+"""Says why a structure is not to be compiled in this process; "" if it may be."""
+
+
+async def unbounded(_: Structure) -> str:
+    """Everything may be."""
+    return ""
 
 
 class GrammarConstraint:
@@ -82,11 +90,12 @@ class GrammarConstraint:
 class Grammars:
     """Makes constraints for the requests to one model; `stop_ids` are the tokens that end an answer."""
 
-    def __init__(self, tokens: TokenText, stop_ids: Sequence[int]) -> None:
+    def __init__(self, tokens: TokenText, stop_ids: Sequence[int], try_first: Try = unbounded) -> None:
         self._tokens = tokens
         self._stop_ids = sorted(stop_ids)
         self._tokenizer: LLTokenizer | None = None
         self._kept: OrderedDict[Structure, LLMatcher] = OrderedDict()
+        self._try = try_first
         self._making_tokenizer = threading.Lock()
         self._compiling = asyncio.Semaphore(MOST_COMPILING)
 
@@ -105,11 +114,10 @@ class Grammars:
         return GrammarConstraint(matcher.deep_copy(), self._tokenizer, len(self._tokens.ends))
 
     async def _made(self, structure: Structure) -> LLMatcher:
-        try:
-            async with asyncio.timeout(COMPILE_DEADLINE_S):
-                return await asyncio.to_thread(self._make, structure)
-        except TimeoutError:
-            raise _refused(structure, f"it takes over {COMPILE_DEADLINE_S:.0f} s to compile") from None
+        """Compiled here, in a thread, once another process has shown that it takes neither long nor much memory."""
+        if why := await self._try(structure):
+            raise _refused(structure, why)
+        return await asyncio.to_thread(self._make, structure)
 
     def _make(self, structure: Structure) -> LLMatcher:
         """In a thread: llguidance lets go of the interpreter meanwhile."""
@@ -138,6 +146,11 @@ class Grammars:
 def mask_of(bitmap: bytes, vocabulary: int) -> TokenMask:
     """The mask of a bitmap; the same ones come again and again, as inside every string of JSON."""
     return smallest_mask(bitmap, vocabulary)
+
+
+def tried(structure: Structure) -> None:
+    """Compiles it with bytes for tokens, which takes about as long; for a process that can be ended meanwhile."""
+    LLMatcher(LLTokenizer("byte"), _grammar(structure), log_level=0, limits=LIMITS).compute_bitmask()
 
 
 def _grammar(structure: Structure) -> str:
@@ -188,7 +201,12 @@ def _nesting(value: Any) -> int:
 def _refused(structure: Structure, why: str) -> RequestError:
     what = {"json_schema": "JSON schema", "json_object": "JSON object", "regex": "regular expression"}
     name = what.get(structure.kind, structure.kind)
-    return RequestError(f"Answers cannot be held to this {name}: {why.strip().rstrip('.')[:1000]}.")
+    return RequestError(f"Answers cannot be held to this {name}: {_first(why)}.")
+
+
+def _first(why: str) -> str:
+    """What llguidance says without its state, of which nobody can make anything."""
+    return why.partition("<state>")[0].strip().rstrip(".")[:300]
 
 
 def _whole_characters(data: bytes) -> str:

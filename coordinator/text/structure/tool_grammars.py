@@ -28,8 +28,11 @@ class Syntax(str):
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/ -]{1,128}")
 VALUE = Syntax("VALUE")
 OPEN, CLOSE, MAY_BE, OR = Syntax("("), Syntax(")"), Syntax(")?"), Syntax("|")
+NUMBER = Syntax("/[0-9]{1,3}/")
 ANY_TEXT = Syntax("/(?s:.*)/")
-VALUE_RULE = f"{VALUE}: /([^<]|<[^\\/])*/"
+VALUE_RULE = f"{VALUE}: /([^<]|<+[^<\\/])*/"
+UNREADABLE = re.compile(r"[<>\n()\[\]{}=,'\"]")  # of keys, in the formats that write these without quotation marks
+ELSEWHERE = frozenset({"$ref", "anyOf", "allOf", "oneOf"})  # where the properties of an object may be
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +103,10 @@ class ToolGrammars:
         for index, tool in enumerate(tools):
             if not TOOL_NAME.fullmatch(tool.name):
                 raise RequestError(f"The name of the tool {tool.name[:60]!r} cannot be held to.")
-            rules.append(f"call_{index}: {self._items(self._writing.body(tool))}")
+            try:
+                rules.append(f"call_{index}: {self._items(self._writing.body(tool))}")
+            except (TypeError, ValueError, AttributeError) as error:  # a schema of wrong kinds
+                raise _unheld(tool, f"it is no JSON schema ({error})") from None
         return [*rules, VALUE_RULE]
 
     def _items(self, items: Sequence[str]) -> str:
@@ -119,12 +125,17 @@ def with_options(schema: Any) -> Any:
     return {**schema, "x-guidance": JSON_OPTIONS} if isinstance(schema, dict) else schema
 
 
+def _unheld(tool: Tool, why: str) -> RequestError:
+    return RequestError(f"The arguments of the tool {tool.name[:60]!r} cannot be held to their schema: {why}.")
+
+
 def schema_of(tool: Tool) -> dict[str, Any]:
     """The schema of a tool's arguments, which are an object; of a tool that is not strict too."""
     schema = json.loads(tool.parameters)
     assert isinstance(schema, dict), "checked where the template is given it"
-    schema.setdefault("type", "object")
-    if tool.strict:
+    if schema.setdefault("type", "object") != "object":
+        raise _unheld(tool, "they are not an object")
+    if tool.strict and not ELSEWHERE & schema.keys():
         schema.setdefault("additionalProperties", False)
     narrowed: dict[str, Any] = closed(schema)
     return narrowed
@@ -184,6 +195,8 @@ def _properties(tool: Tool, *, quoted: bool = False) -> list[tuple[str, list[str
     required = set(schema.get("required") or ())
     found = []
     for key, value in (schema.get("properties") or {}).items():
+        if UNREADABLE.search(key):
+            raise _unheld(tool, f"{key[:60]!r} has letters that calls of this model cannot have in a name")
         if quoted or not is_text(value):
             own = {**value, **definitions} if isinstance(value, dict) else value
             items: list[str] = [Syntax(f"%json {json.dumps(with_options(own))}")]
@@ -195,16 +208,23 @@ def _properties(tool: Tool, *, quoted: bool = False) -> list[tuple[str, list[str
 
 def _plain_text(where: str, schema: dict[str, Any]) -> list[str]:
     """A string as it stands, which cannot have the tag in it that ends it."""
-    if isinstance(schema.get("enum"), list):
-        return [OPEN, *_alternatives([str(each) for each in schema["enum"]]), CLOSE]
-    if "const" in schema:
-        return [str(schema["const"])]
+    if "enum" in schema or "const" in schema:
+        words = [_word(where, each) for each in (schema["enum"] if "enum" in schema else [schema["const"]])]
+        if not words:
+            raise RequestError(f"The argument {where} may have no value at all.")
+        return [OPEN, *_alternatives(words), CLOSE]
     if unknown := {"pattern", "format"} & set(schema):
         raise RequestError(f"The argument {where} has {min(unknown)!r}, which this model's calls cannot be held to.")
     least, most = schema.get("minLength", 0), schema.get("maxLength")
     if not least and most is None:
         return [VALUE]
     return [Syntax(f"/[^<]{{{int(least)},{'' if most is None else int(most)}}}/")]
+
+
+def _word(where: str, value: object) -> str:
+    if isinstance(value, str) and value and value == value.strip() and "</" not in value:
+        return value
+    raise RequestError(f"The argument {where} may be {value!r:.60}, which this model's calls cannot be held to.")
 
 
 def _alternatives(words: Sequence[str]) -> list[str]:
@@ -236,7 +256,7 @@ WRITINGS: dict[str, Writing] = {
     ),
     "kimi": Writing(
         begin=("<|tool_calls_section_begin|>",),
-        body=lambda tool: [f"functions.{tool.name}:0", "<|tool_call_argument_begin|>", _json(tool)],
+        body=lambda tool: [f"functions.{tool.name}:", NUMBER, "<|tool_call_argument_begin|>", _json(tool)],
         each_begin=("<|tool_call_begin|>",),
         each_end=("<|tool_call_end|>",),
         end=("<|tool_calls_section_end|>",),

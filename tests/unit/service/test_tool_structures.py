@@ -88,7 +88,9 @@ def test_strict_tools_are_held_to_where_a_call_begins() -> None:
     form = AnswerForm.of("", rules)
     grammars = ToolGrammars(form, rules, lambda _: None)
     inner = made(Grammars(TOKENS, [EOS]), Structure(kind="grammar", text=grammars.behind_trigger()))
-    constraint = AtTrigger(inner, Trigger(text=grammars.trigger.encode(), text_of=TOKENS.of)).fork()
+    constraint = AtTrigger(
+        inner, Trigger(text=grammars.trigger.encode(), text_of=TOKENS.of, overrunning=TOKENS.overrunning)
+    ).fork()
     for letter in b"I look. <tool_call>":
         assert constraint.mask() is None
         constraint.take(letter)
