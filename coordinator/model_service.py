@@ -42,7 +42,7 @@ from layerline.errors import (
 )
 from layerline.hold import HoldHello
 from layerline.models.card import ModelCard
-from layerline.plan import Plan
+from layerline.plan import MAX_CONTEXT_TOKENS, Plan
 from layerline.plan_request import PlanRequest
 from layerline.reports import NodeProgress, Planned, PlanReport, PrepareEvent
 from layerline.requests import GenerateRequest
@@ -148,9 +148,8 @@ class ModelService:
         return answered(request, engine, text, context_tokens=plan.context_tokens, stop_ids=self._stop_ids)
 
     async def prompt_ids(self, request: GenerateRequest) -> tuple[int, ...]:
-        """The token ids of a request's prompt."""
-        _, text, plan = self._parts
-        return await prompt_ids(request, text, context_tokens=plan.context_tokens)
+        """The token ids of a request's prompt, which may be more than the context holds."""
+        return await prompt_ids(request, self._parts[1], context_tokens=MAX_CONTEXT_TOKENS)
 
     def text_of(self, request: GenerateRequest) -> str:
         """The text of a request's token ids; RequestError for ids that the model does not have."""

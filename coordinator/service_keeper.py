@@ -48,6 +48,7 @@ class ServiceKeeper:
         self._make_service = make_service
         self._tasks: set[asyncio.Task[Any]] = set()  # that bring a model up
         self._preparing = asyncio.Lock()
+        self._switching = asyncio.Lock()
 
     @property
     def wanted(self) -> PlanRequest | None:
@@ -99,6 +100,10 @@ class ServiceKeeper:
         """
         if self._first and same_name(self._first.model, request.model):
             request = self._first
+        async with self._switching:
+            return await self._switched(request)
+
+    async def _switched(self, request: PlanRequest) -> Plan:
         await self._maker().plan(request, untold)
         before = self._wanted
         async with self._preparing:

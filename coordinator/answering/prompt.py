@@ -75,7 +75,8 @@ async def read_prompt(
     """The prompt of a request; RequestError for what cannot be rendered, tokenised or drawn with."""
     form = text.answer_form(request.tools) if request.messages is not None else None
     token_ids = await prompt_ids(request, text, context_tokens=context_tokens)
-    text.check_ids([each.token_id for each in request.logit_bias], context_tokens=len(request.logit_bias))
+    if strange := [each.token_id for each in request.logit_bias if each.token_id >= len(text.tokens.ends)]:
+        raise RequestError(f"logit_bias has token {strange[0]}; the model's are 0 to {len(text.tokens.ends) - 1}.")
     seed = secrets.randbits(63) if request.seed is None else request.seed
     thinks = form is not None and _opens_thoughts(form, text.tokens, token_ids)
     constraint = await constraint_of(request, text, form, thinks=thinks)

@@ -6,8 +6,8 @@ import socket
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -16,7 +16,7 @@ from coordinator.http.activity import Activity
 from coordinator.http.chat import chat_routes
 from coordinator.http.completions import completion_routes
 from coordinator.http.embeddings import embedding_routes
-from coordinator.http.failures import HttpError, tell_failure
+from coordinator.http.failures import HttpError, tell_failure, tell_nobody
 from coordinator.http.guard import Guard
 from coordinator.http.live import Live
 from coordinator.http.messages import message_routes
@@ -46,17 +46,17 @@ def make_app(coordinator: Coordinator, settings: HttpSettings, activity: Activit
     """The application for `coordinator`; `activity` counts what is under way, `live` looks at it for the page."""
     app = Starlette(
         routes=routes_of(coordinator, activity, live),
-        middleware=[
-            Middleware(CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"])
-        ]
-        if settings.origins
-        else [],
         exception_handlers={
             HttpError: tell_failure,
             HTTPException: tell_failure,
             LayerlineError: tell_failure,
+            ClientDisconnect: tell_nobody,
             Exception: tell_failure,
         },
     )
     host = socket.gethostname()
-    return Guard(app, settings, activity, (host, f"{host.partition('.')[0]}.local"))
+    guard = Guard(app, settings, activity, (host, f"{host.partition('.')[0]}.local"))
+    if not settings.origins:
+        return guard
+    # Outside the guard, so that pages that may ask can read why they were refused.
+    return CORSMiddleware(guard, allow_origins=list(settings.origins), allow_methods=["*"], allow_headers=["*"])

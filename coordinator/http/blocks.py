@@ -55,6 +55,7 @@ BlockEvent = BlockBegun | BlockGrown | BlockEnded | Finished
 async def block_events(items: AsyncGenerator[AnswerItem, None]) -> AsyncGenerator[BlockEvent, None]:
     """One answer's blocks as they come, and how it ended; an answer without any has an empty text."""
     current: Block | None = None
+    held: tuple[TokenLikelihood, ...] = ()  # of tokens that have no text yet
     async with aclosing(items):
         async for item in items:
             if isinstance(item, Piece):
@@ -65,14 +66,15 @@ async def block_events(items: AsyncGenerator[AnswerItem, None]) -> AsyncGenerato
                     current = following
                     if current:
                         yield BlockBegun(block=current)
-                text = item.tool_call.arguments if item.tool_call else item.text
-                if current and (text or item.likelihoods):
+                text, likelihoods = item.tool_call.arguments if item.tool_call else item.text, held + item.likelihoods
+                held = () if current else likelihoods
+                if current and (text or likelihoods):
                     current.text += text
-                    current.likelihoods += item.likelihoods
-                    yield BlockGrown(block=current, text=text, likelihoods=item.likelihoods)
+                    current.likelihoods += likelihoods
+                    yield BlockGrown(block=current, text=text, likelihoods=likelihoods)
             elif isinstance(item, Finished):
                 if current is None:
-                    current = Block(number=0, kind="text")
+                    current = Block(number=0, kind="text", likelihoods=list(held))
                     yield BlockBegun(block=current)
                 yield BlockEnded(block=current)
                 yield item

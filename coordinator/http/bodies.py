@@ -7,6 +7,7 @@ is unknown is refused by name, so that no option is ignored without a word.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,13 +18,24 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from coordinator.http.failures import HttpError
+from layerline.embedding import EmbedRequest
+from layerline.plan_request import PlanRequest
 from layerline.printable import printable
+from layerline.requests import GenerateRequest
+from layerline.sampling import SamplingOptions
 
 MAX_BODY_BYTES = 16 << 20
 BODY_DEADLINE_S = 60.0
 MAX_DEPTH = 64  # of lists and objects in each other
 MAX_SHOWN = 300
 NO_NAMES: Mapping[str, str] = {}
+
+FIELDS = frozenset(
+    field.name
+    for noun in (GenerateRequest, SamplingOptions, EmbedRequest, PlanRequest)
+    for field in dataclasses.fields(noun)
+)
+"""Those of the nouns that bodies become, which APIs call alike if nothing else is said."""
 
 Fields = TypeVar("Fields", bound="Body")
 
@@ -71,9 +83,12 @@ def refused_by_nouns(names: Mapping[str, str] = NO_NAMES) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        field, _, rest = str(error).partition(" ")
-        param = names.get(field, field)
-        raise HttpError(400, f"{param} {rest}.", param=param if param.isidentifier() else None) from None
+        text = str(error)
+        field, _, rest = text.partition(" ")
+        param = names.get(field, field if field in FIELDS else "")
+        if not param:
+            raise HttpError(400, f"{text[:1].upper()}{text[1:]}.") from None
+        raise HttpError(400, f"{param} {rest}.", param=param) from None
 
 
 def refusal(param: str, message: str) -> HttpError:

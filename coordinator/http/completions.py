@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -31,6 +32,7 @@ IGNORED = frozenset({"user"})
 
 MAX_PROMPTS = 128
 MAX_CHOICES = 256
+PROMPTS_AT_ONCE = 32
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 
@@ -95,14 +97,26 @@ def completion_routes(coordinator: Coordinator) -> list[BaseRoute]:
             return head_of("cmpl", "text_completion", coordinator.facts().model)
 
         if body.stream:
-            streams = [coordinator.generate(each) for each in asked]
+            turns = asyncio.Semaphore(PROMPTS_AT_ONCE)
+            streams = [_in_turn(turns, coordinator.generate(each)) for each in asked]
             items = await unless_left(request, begun(merged(streams)))
             return EventStream(openai_stream(_chunks(items, body, head())))
-        found = await unless_left(request, all_of(Replies.of(coordinator.generate(each)) for each in asked))
+        turns = asyncio.Semaphore(PROMPTS_AT_ONCE)
+        answers = (Replies.of(_in_turn(turns, coordinator.generate(each))) for each in asked)
+        found = await unless_left(request, all_of(answers))
         echoes = [await _echo(coordinator, each) if body.echo else "" for each in asked]
         return JSONResponse(_whole(found, echoes, body, head()))
 
     return [Route("/v1/completions", complete, methods=["POST"])]
+
+
+async def _in_turn(
+    turns: asyncio.Semaphore, items: AsyncGenerator[AnswerItem, None]
+) -> AsyncGenerator[AnswerItem, None]:
+    """The items of an answer that is asked for once others of the same request have ended."""
+    async with turns, aclosing(items):
+        async for item in items:
+            yield item
 
 
 async def _echo(coordinator: Coordinator, asked: GenerateRequest) -> str:

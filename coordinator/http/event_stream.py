@@ -39,6 +39,7 @@ class EventStream:
     def __init__(self, events: AsyncGenerator[bytes, None], *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
         self._events = events
         self._keep_alive_s = keep_alive_s
+        self._begun = False
         self._sent = 0
         self._sending_s = 0.0  # since when, on the loop's clock; 0 while nothing is being sent
 
@@ -61,6 +62,7 @@ class EventStream:
             (b"x-accel-buffering", b"no"),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        self._begun = True
         async with aclosing(self._events) as events:
             async for each in events:
                 await self._send(send, {"type": "http.response.body", "body": each, "more_body": True})
@@ -79,7 +81,7 @@ class EventStream:
             await asyncio.sleep(self._keep_alive_s)
             if self._sending_s and asyncio.get_running_loop().time() - self._sending_s > STUCK_S:
                 return
-            if self._sent == before and not self._sending_s and before:
+            if self._sent == before and not self._sending_s and self._begun:
                 await send({"type": "http.response.body", "body": b": still here\n\n", "more_body": True})
 
 

@@ -17,6 +17,7 @@ from layerline import errors
 from layerline.errors import LayerlineError
 
 ANTHROPIC_PATH = "/v1/messages"
+CLIENT_LEFT = 499  # as nginx calls it
 RETRY_AFTER_S = 2  # where nobody knows better
 
 log = logging.getLogger(__name__)
@@ -111,3 +112,8 @@ def response_of(failure: HttpError, path: str) -> Response:
 async def tell_failure(request: Request, failure: Exception) -> Response:
     """Starlette's handler of exceptions."""
     return response_of(failure_of(failure), request.url.path)
+
+
+async def tell_nobody(_: Request, __: Exception) -> Response:
+    """The client has left; what is sent now goes nowhere."""
+    return Response(status_code=CLIENT_LEFT)

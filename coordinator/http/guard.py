@@ -64,7 +64,10 @@ class Guard:
     def _checked_host(self, headers: Headers) -> str:
         """The Host header, if it names this machine."""
         host = headers.get("host", "")
-        name = (urlsplit(f"//{host}").hostname or "") if host.isascii() else ""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "") if host.isascii() else ""
+        except ValueError:
+            name = ""
         if name not in self._names and not name.endswith(".localhost") and not _is_address(name):
             message = f"This server is not {name or 'what the Host header says'}."
             raise HttpError(HTTPStatus.MISDIRECTED_REQUEST, f"{message} --http-name NAME gives it another name.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -11,21 +12,23 @@ from layerline.chat import Message
 
 KEPT_S = 3600.0
 MAX_RESPONSES = 1000
-MAX_LETTERS = 32 << 20
+MAX_BYTES = 64 << 20
+TURN_BYTES = 500  # of a turn beside its texts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptResponse:
-    """What was told, and the turns of the chat up to it and with it."""
+    """What was told, as JSON, and the turns of the chat up to it and with it."""
 
-    told: dict[str, Any]
+    id: str
+    told: bytes
     turns: tuple[Message, ...]
     until_s: float
 
     @property
-    def letters(self) -> int:
-        """About how much of memory it takes."""
-        return sum(len(turn.content) + len(turn.thinking) + 200 for turn in self.turns)
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        return len(self.told) + sum(map(_size, self.turns))
 
 
 class KeptResponses:
@@ -33,26 +36,33 @@ class KeptResponses:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, KeptResponse] = OrderedDict()
-        self._letters = 0
+        self._size = 0
 
     def keep(self, told: dict[str, Any], turns: tuple[Message, ...]) -> None:
         """Keeps a response under its id."""
-        kept = KeptResponse(told=told, turns=turns, until_s=time.monotonic() + KEPT_S)
-        self._kept[told["id"]] = kept
-        self._letters += kept.letters
-        while len(self._kept) > MAX_RESPONSES or (self._letters > MAX_LETTERS and len(self._kept) > 1):
+        data, until_s = json.dumps(told, ensure_ascii=False).encode(), time.monotonic() + KEPT_S
+        kept = KeptResponse(id=told["id"], told=data, turns=turns, until_s=until_s)
+        self._kept[kept.id] = kept
+        self._size += kept.size
+        while len(self._kept) > MAX_RESPONSES or (self._size > MAX_BYTES and len(self._kept) > 1):
             self.forget(next(iter(self._kept)))
 
     def get(self, id_: str) -> KeptResponse | None:
         """The response of that id; None if there is none, or not any more."""
         now_s = time.monotonic()
         while self._kept and (oldest := next(iter(self._kept.values()))).until_s < now_s:
-            self.forget(oldest.told["id"])
+            self.forget(oldest.id)
         return self._kept.get(id_)
 
     def forget(self, id_: str) -> bool:
         """Forgets a response; False if there is none."""
         kept = self._kept.pop(id_, None)
         if kept:
-            self._letters -= kept.letters
+            self._size -= kept.size
         return kept is not None
+
+
+def _size(turn: Message) -> int:
+    """Of a turn; most letters take one byte."""
+    calls = sum(len(call.arguments) + len(call.name) + TURN_BYTES for call in turn.tool_calls)
+    return len(turn.content) + len(turn.thinking) + calls + TURN_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ def completion_logprobs(likelihoods: Sequence[TokenLikelihood | str], offset: in
     `offset` is where the text begins, in characters.
     """
     tokens: list[str] = []
+    characters = codecs.getincrementaldecoder("utf-8")(errors="replace")  # which several tokens may make up
     found: list[float | None] = []
     top: list[dict[str, float] | None] = []
     offsets: list[int] = []
@@ -28,7 +30,7 @@ def completion_logprobs(likelihoods: Sequence[TokenLikelihood | str], offset: in
         found.append(None if isinstance(each, str) else each.token.log_probability)
         top.append(None if isinstance(each, str) else {text_of(o): o.log_probability for o in each.likeliest})
         offsets.append(offset)
-        offset += len(tokens[-1])
+        offset += len(each if isinstance(each, str) else characters.decode(each.token.text))
     return {"tokens": tokens, "token_logprobs": found, "top_logprobs": top, "text_offset": offsets}
 
 

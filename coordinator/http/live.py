@@ -6,6 +6,7 @@ Figures of the last minutes are kept, whether anybody watches or not. Nodes are 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -16,7 +17,7 @@ from coordinator.concurrency import ended
 from coordinator.coordinator import Coordinator
 from coordinator.http.activity import Activity
 from coordinator.http.event_stream import event
-from layerline.errors import LayerlineError, OverloadedError
+from layerline.errors import OverloadedError
 from layerline.reports import ModelsReport, NodeReport, PlanReport
 from layerline.stats_report import StatsReport
 
@@ -25,6 +26,8 @@ LOOK_DEADLINE_S = 1.5
 SAMPLE_PERIOD_S = 2.0
 SAMPLES = 150  # five minutes
 MAX_WATCHERS = 32
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
@@ -101,7 +104,8 @@ class Live:
             await self._watched.wait()
             try:
                 nodes, self._models = await self._coordinator.look(LOOK_DEADLINE_S)
-            except LayerlineError:  # as by the end of the coordinator
+            except Exception as failure:  # noqa: BLE001  # the page goes on with what it knows
+                log.warning("The page cannot look at the nodes: %s", failure)
                 await asyncio.sleep(PERIOD_S)
                 continue
             self._nodes = tuple(map(self._node, nodes.nodes))

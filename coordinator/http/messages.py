@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -19,6 +18,7 @@ from coordinator.http.bodies import read_body
 from coordinator.http.event_stream import EventStream, begun, event, unless_left
 from coordinator.http.failures import ANTHROPIC_PATH, anthropic_body, failure_of
 from coordinator.http.messages_body import IGNORED, CountBody, MessagesBody
+from coordinator.text.answer_forms.strict_json import loaded
 from layerline.answer import AnswerItem, Finished, Usage
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -31,7 +31,7 @@ def message_routes(coordinator: Coordinator) -> list[BaseRoute]:
         body = await read_body(request, MessagesBody, IGNORED)
         asked = body.asked()
         if body.stream:
-            tokens = len(await coordinator.prompt_ids(asked))  # which the first event tells
+            tokens = len(await unless_left(request, coordinator.prompt_ids(asked)))  # which the first event tells
             items = await unless_left(request, begun(coordinator.generate(asked)))
             return EventStream(_events(items, _head(coordinator, Usage(prompt_tokens=tokens, completion_tokens=0))))
         blocks, finished = await unless_left(request, blocks_of(coordinator.generate(asked)))
@@ -94,7 +94,7 @@ def _begun(block: Block) -> dict[str, Any]:
 def _arguments(text: str) -> dict[str, Any]:
     """The object that a call's arguments are; text that is none, which only a call that was not held to can have."""
     try:
-        found = json.loads(text or "{}")
+        found = loaded(text or "{}")
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {"arguments": text}

@@ -110,7 +110,7 @@ class CountBody(DrawnBody):
     output_format: OutputFormat | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
-    def request(self, max_tokens: int = 1) -> GenerateRequest:
+    def request(self, max_tokens: int = 0) -> GenerateRequest:
         """The request that it is; HttpError for what cannot be."""
         if not self.messages:
             raise HttpError(400, "messages is empty.", param="messages")
@@ -213,6 +213,8 @@ def _text(place: str, content: str | Sequence[ContentBlock]) -> str:
 
 def _rules(tools: Sequence[MessagesTool] | None, choice: Choice | None) -> ToolRules | None:
     given, choice = tools or (), choice or Choice(type="auto")
+    if choice.type == "tool" and not choice.name:
+        raise HttpError(400, "tool_choice.name is missing.", param="tool_choice")
     check_types([tool.type for tool in given], "custom")
     return rules_of(
         [tool_of(tool.name, tool.description, tool.input_schema, strict=tool.strict) for tool in given],

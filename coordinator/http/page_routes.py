@@ -70,6 +70,8 @@ def page_routes(coordinator: Coordinator, live: Live) -> list[BaseRoute]:
         return Response(parts[name], media_type=_kind(name), headers=HEADERS)
 
     async def events(request: Request) -> Response | ASGIApp:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         return EventStream(await unless_left(request, begun(live.events())))
 
     async def stop(request: Request) -> Response:

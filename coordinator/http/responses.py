@@ -50,10 +50,10 @@ def response_routes(coordinator: Coordinator) -> list[BaseRoute]:
         return JSONResponse(whole)
 
     async def get(request: Request) -> Response:
-        return JSONResponse(_found(kept, request.path_params["id"], "response_id").told)
+        return Response(_found(kept, request.path_params["id"], "response_id").told, media_type="application/json")
 
     async def delete(request: Request) -> Response:
-        id_ = _found(kept, request.path_params["id"], "response_id").told["id"]
+        id_ = _found(kept, request.path_params["id"], "response_id").id
         kept.forget(id_)
         return JSONResponse({"id": id_, "object": "response", "deleted": True})
 
@@ -93,18 +93,26 @@ async def _events(
 ) -> AsyncGenerator[dict[str, Any], None]:
     """The response as it is made; a failure on the way is told in the stream, which then ends."""
     blocks: list[Block] = []
+    ended: BlockEnded | None = None  # whether it is whole is known once the next comes, or the end
     yield {"type": "response.created", "response": response}
     yield {"type": "response.in_progress", "response": response}
     try:
         async with aclosing(block_events(items)) as events:
             async for each in events:
+                if isinstance(each, BlockEnded):
+                    blocks.append(each.block)
+                    ended = each
+                    continue
+                if ended:
+                    cut = isinstance(each, Finished) and each.finish_reason == "length"
+                    for told in _end_events(ended.block, response["id"], "incomplete" if cut else "completed"):
+                        yield told
+                    ended = None
                 if isinstance(each, Finished):
                     whole = ended_response(response, blocks, each)
                     keep(whole, blocks)
                     yield {"type": f"response.{whole['status']}", "response": whole}
                     continue
-                if isinstance(each, BlockEnded):
-                    blocks.append(each.block)
                 for told in _block_events(each, response["id"]):
                     yield told
     except Exception as failure:  # noqa: BLE001  # the HTTP boundary: the status is sent already
@@ -113,22 +121,29 @@ async def _events(
         yield {"type": "response.failed", "response": {**response, "status": "failed", "error": error}}
 
 
-def _block_events(each: BlockBegun | BlockGrown | BlockEnded, response_id: str) -> list[dict[str, Any]]:
-    """What is told of a block that begins, grows or ends; a text is also a part of its item, the only one."""
-    block = each.block
+def _place(block: Block, response_id: str) -> dict[str, Any]:
+    """Where a block is told; a text or thought is the only part of its item."""
     place: dict[str, Any] = {"item_id": item_id(block, response_id), "output_index": block.number}
-    if block.kind != "tool_call":
-        place["content_index"] = 0
+    return place if block.kind == "tool_call" else {**place, "content_index": 0}
+
+
+def _block_events(each: BlockBegun | BlockGrown, response_id: str) -> list[dict[str, Any]]:
+    """What is told of a block that begins or grows."""
+    block = each.block
+    place = _place(block, response_id)
     if isinstance(each, BlockBegun):
         told = [_item_event("added", block, response_id, "in_progress")]
         return told + ([_part_event("added", block, place)] if block.kind == "text" else [])
-    name = f"response.{NAMES[block.kind]}"
-    if isinstance(each, BlockGrown):
-        delta = {"type": f"{name}.delta", **place, "delta": each.text}
-        return [delta | ({"logprobs": chat_logprobs(each.likelihoods)["content"]} if block.kind == "text" else {})]
-    done = {"type": f"{name}.done", **place, **_whole_text(block)}
+    delta = {"type": f"response.{NAMES[block.kind]}.delta", **place, "delta": each.text}
+    return [delta | ({"logprobs": chat_logprobs(each.likelihoods)["content"]} if block.kind == "text" else {})]
+
+
+def _end_events(block: Block, response_id: str, status: str) -> list[dict[str, Any]]:
+    """What is told of a block that has ended."""
+    place = _place(block, response_id)
+    done = {"type": f"response.{NAMES[block.kind]}.done", **place, **_whole_text(block)}
     parts = [_part_event("done", block, place)] if block.kind == "text" else []
-    return [done, *parts, _item_event("done", block, response_id, "completed")]
+    return [done, *parts, _item_event("done", block, response_id, status)]
 
 
 def _item_event(what: str, block: Block, response_id: str, status: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from coordinator.http.failures import HttpError
 from layerline.requests import MAX_SEED, TokenBias
 from layerline.sampling import SamplingOptions
 
+MAX_DIGITS = 10  # of a token id
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How hard a model is to think, in the words of all APIs; which of them it knows is its template's matter."""
 
@@ -98,7 +99,7 @@ def _biases(given: dict[str, float] | None) -> tuple[TokenBias, ...] | None:
     if given is None:
         return None
     for token in given:
-        if not (token.isascii() and token.isdigit()):
+        if not (token.isascii() and token.isdigit() and len(token) <= MAX_DIGITS and str(int(token)) == token):
             raise HttpError(400, f"logit_bias has {token[:40]!r}, which is not a token id.", param="logit_bias")
     with refused_by_nouns():
-        return tuple(TokenBias(token_id=int(token[:20]), bias=bias) for token, bias in given.items())
+        return tuple(TokenBias(token_id=int(token), bias=bias) for token, bias in given.items())

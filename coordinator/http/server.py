@@ -47,9 +47,15 @@ class _Connection(H11Protocol):
             self._head_deadline.cancel()
         super().connection_lost(exc)
 
+    def on_response_complete(self) -> None:
+        """The next request has as long to begin, and no longer."""
+        super().on_response_complete()
+        self._head_deadline.cancel()
+        self._head_deadline = self.loop.call_later(KEEP_ALIVE_S, self._close_if_silent)
+
     def _close_if_silent(self) -> None:
-        cycle: object | None = self.cycle
-        if cycle is None and not self.transport.is_closing():
+        cycle = self.cycle
+        if (cycle is None or cycle.response_complete) and not self.transport.is_closing():
             self.transport.abort()
 
 

@@ -42,6 +42,8 @@ def token_routes(coordinator: Coordinator) -> list[BaseRoute]:
 
     async def detokenize(request: Request) -> Response:
         body = await read_body(request, DetokenizeBody)
+        if not body.tokens:
+            raise HttpError(400, "tokens is empty.", param="tokens")
         with refused_by_nouns({"token_ids": "tokens"}):
             asked = GenerateRequest(model=body.model, token_ids=tuple(body.tokens))
         return JSONResponse({"prompt": await coordinator.text_of(asked)})

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.http import kept_responses
 from coordinator.http.kept_responses import KeptResponses
-from layerline.chat import Message
+from layerline.chat import Message, ToolCall
 
 
 def turns(letters: int) -> tuple[Message, ...]:
@@ -33,10 +33,10 @@ def test_the_oldest_go_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_oldest_go_where_they_are_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_responses, "MAX_LETTERS", 1000)
+    monkeypatch.setattr(kept_responses, "MAX_BYTES", 2000)
     kept = KeptResponses()
-    kept.keep({"id": "r0"}, turns(700))
-    kept.keep({"id": "r1"}, turns(700))
+    kept.keep({"id": "r0"}, turns(1000))
+    kept.keep({"id": "r1"}, turns(1000))
     assert kept.get("r0") is None
     assert kept.get("r1") is not None
     kept.keep({"id": "r2"}, turns(5000))
@@ -52,3 +52,12 @@ def test_after_an_hour_one_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.get("r0") is not None
     now_s += 2
     assert kept.get("r0") is None
+
+
+def test_all_that_is_told_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_responses, "MAX_BYTES", 5000)
+    kept = KeptResponses()
+    kept.keep({"id": "r0", "metadata": {"a": "b" * 4000}}, turns(1))
+    kept.keep({"id": "r1"}, (Message(role="assistant", tool_calls=(ToolCall(id="", name="f", arguments="a" * 900),)),))
+    assert kept.get("r0") is None
+    assert kept.get("r1") is not None
