@@ -63,7 +63,7 @@ async def test_every_route_but_health_wants_the_key() -> None:
 
 async def test_nobody_is_reached_under_a_strange_name() -> None:
     async with coordinator() as serving, http_of(serving, names=("llm.example",)) as program:
-        for host in ("evil.example", "evil.example:7380", "127.0.0.1.evil.example", "localhost.evil", "\u00e9"):
+        for host in ("[abc", "evil.example", "evil.example:7380", "127.0.0.1.evil.example", "localhost.evil", "\u00e9"):
             assert (await program.send("GET", "/version", b"", {"host": host})).status == 421, host
         for host in (
             "localhost",
@@ -232,3 +232,15 @@ async def test_tls_is_spoken_where_there_is_a_certificate(tmp_path: Path) -> Non
             with contextlib.suppress(ConnectionError):
                 assert b"HTTP" not in await plain_reader.read()
         plain_writer.close()
+
+
+async def test_a_page_that_may_ask_can_read_why_it_was_refused() -> None:
+    origin = "https://chat.example"
+    async with coordinator() as serving, http_of(serving, keys=(KEY,), origins=(origin,)) as program:
+        got = await program.send("GET", "/version", b"", {"origin": origin})
+        assert (got.status, got.headers["access-control-allow-origin"]) == (401, origin)
+
+
+async def test_the_head_of_a_stream_ends() -> None:
+    async with coordinator() as serving, http_of(serving) as program:
+        assert (await program.send("HEAD", "/page/api/events", b"", {})).status == 200

@@ -116,6 +116,8 @@ async def test_a_stream_of_chat_is_as_openai_has_it(card: ModelCard) -> None:
         ({"tool_choice": "required"}, "tool_choice", "needs tools"),
         ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
         ({"logit_bias": {"a": 1}}, "logit_bias", "not a token id"),
+        ({"logit_bias": {"0000000000000000000028": 1}}, "logit_bias", "not a token id"),
+        ({"logit_bias": {"999999": 1}}, None, "logit_bias has token 999999"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "missing"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "for streams"),
         ({"modalities": ["audio"]}, "modalities", "text alone"),
@@ -176,10 +178,18 @@ async def test_text_becomes_tokens_and_text_again(shared: Program) -> None:
     assert tokens["count"] == len(tokens["tokens"]) == 3
     assert (await shared.post("/detokenize", {"tokens": tokens["tokens"]})).json == {"prompt": "abc"}
     assert (await shared.post("/tokenize", {})).status == 400
+    assert (await shared.post("/tokenize", {"prompt": "a" * 500})).json["count"] == 500, "more than the context"
     assert (await shared.post("/detokenize", {"tokens": [10**6]})).status == 400
 
 
-async def test_a_client_that_leaves_is_cancelled(card: ModelCard) -> None:
+async def test_many_prompts_are_answered_some_at_a_time(shared: Program) -> None:
+    for stream in (False, True):
+        got = await shared.post(COMPLETIONS, {"prompt": ["a"] * 100, "max_tokens": 1, "stream": stream})
+        assert got.status == 200
+        assert b"error" not in got.body
+
+
+async def test_a_client_that_leaves_is_cancelled(card: ModelCard, caplog: pytest.LogCaptureFixture) -> None:
     async with served(card) as (program, coordinator, _):
         for stream in (True, False):
             body = json.dumps({"model": "tiny", "prompt": "a", "max_tokens": 60, "stream": stream}).encode()
@@ -192,6 +202,7 @@ async def test_a_client_that_leaves_is_cancelled(card: ModelCard) -> None:
         report = coordinator.stats()
         assert report is not None
         assert report.sequences.decoding == report.sequences.waiting == 0
+    assert caplog.records == []
 
 
 async def test_draining_finishes_what_runs_and_takes_nothing_new(card: ModelCard) -> None:

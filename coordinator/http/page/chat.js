@@ -75,6 +75,7 @@ async function ask(text, from = null) {
   if (from === null) at("question").value = "";
   else conversation.turns.splice(from);
   conversation.turns.push({ role: "user", content: text });
+  conversations.keep(conversation);
   const body = bodyOf(conversation);
   const answer = { role: "assistant", content: "", thinking: "" };
   conversation.turns.push(answer);
@@ -84,7 +85,7 @@ async function ask(text, from = null) {
   element.remove();
   const turn = shown(answer, conversation.turns.length - 1);
   await answered(body, answer, turn);
-  conversations.keep();
+  conversations.keep(conversation);
 }
 
 async function answered(body, answer, turn) {
@@ -98,9 +99,9 @@ async function answered(body, answer, turn) {
       answer.thinking += delta.reasoning_content ?? "";
       turn.refresh();
     });
-    if (reason === "length") turn.fail("The answer ended at its most tokens.");
+    if (reason === "length") answer.failure = "The answer ended at its most tokens.";
   } catch (error) {
-    if (error.name !== "AbortError") turn.fail(error.message);
+    if (error.name !== "AbortError") answer.failure = error.message;
   } finally {
     turn.element.removeAttribute("aria-busy");
     turn.refresh();
@@ -113,7 +114,8 @@ async function answered(body, answer, turn) {
 
 function bodyOf({ turns, settings }) {
   const system = settings.system?.trim() ? [{ role: "system", content: settings.system }] : [];
-  const body = { model, messages: [...system, ...turns.map(({ role, content }) => ({ role, content }))] };
+  const said = turns.filter(({ role, content }) => role === "user" || content); // an answer that failed is none
+  const body = { model, messages: [...system, ...said.map(({ role, content }) => ({ role, content }))] };
   for (const name of NUMBERS) {
     if (typeof settings[name] === "number") body[name] = settings[name];
   }
@@ -129,7 +131,7 @@ function keepSettings() {
     if (Number.isFinite(value)) settings[name] = value;
   }
   conversations.current.settings = settings;
-  conversations.keep();
+  conversations.keep(conversations.current);
 }
 
 function showSettings() {

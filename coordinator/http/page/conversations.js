@@ -1,16 +1,17 @@
-// The conversations of this browser: turns, system prompt and sampling of each.
+// The conversations of this browser: turns, system prompt and sampling, each kept by itself, as several pages may be open.
 
-import { keep, kept } from "./keeping.js";
+import { drop, keep, kept, keysWith } from "./keeping.js";
 
-const KEY = "layerline.conversations";
+const KEY = "layerline.conversation.";
 const MOST = 50;
 const TITLE_LETTERS = 40;
 
 /** All of them, the latest first; there is always one. */
 export class Conversations {
   constructor() {
-    const found = kept(KEY);
-    this.all = Array.isArray(found) ? found.filter((each) => Array.isArray(each?.turns)) : [];
+    const found = keysWith(KEY).map(kept);
+    this.all = found.filter((each) => Array.isArray(each?.turns)).sort((one, other) => other.used - one.used);
+    for (const old of this.all.splice(MOST)) drop(KEY + old.id);
     if (!this.all.length) this.begin();
     this.current = this.all[0];
   }
@@ -19,10 +20,9 @@ export class Conversations {
   begin() {
     if (this.current && !this.current.turns.length) return;
     const settings = this.current ? { ...this.current.settings } : {};
-    this.current = { id: crypto.getRandomValues(new Uint32Array(2)).join("-"), turns: [], settings };
+    const id = crypto.getRandomValues(new Uint32Array(2)).join("-");
+    this.current = { id, used: Date.now(), turns: [], settings };
     this.all.unshift(this.current);
-    this.all.splice(MOST);
-    this.keep();
   }
 
   /** Goes on with the one of that id. */
@@ -32,16 +32,21 @@ export class Conversations {
 
   /** Deletes the current one. */
   forget() {
+    drop(KEY + this.current.id);
     this.all = this.all.filter((each) => each !== this.current);
     this.current = null;
     if (this.all.length) [this.current] = this.all;
     else this.begin();
-    this.keep();
   }
 
-  /** Keeps them; where there is no room the oldest go. */
-  keep() {
-    while (!keep(KEY, this.all) && this.all.length > 1) this.all.pop();
+  /** Keeps one; where there is no room the oldest go. */
+  keep(conversation) {
+    conversation.used = Date.now();
+    while (!keep(KEY + conversation.id, conversation) && this.all.length > 1) {
+      const oldest = this.all.filter((each) => each !== conversation).pop();
+      this.all = this.all.filter((each) => each !== oldest);
+      drop(KEY + oldest.id);
+    }
   }
 }
 

@@ -21,3 +21,22 @@ export function keep(key, value) {
     return false;
   }
 }
+
+/** Forgets what was kept under a key. */
+export function drop(key) {
+  instead.delete(key);
+  try {
+    localStorage.removeItem(key);
+  } catch {
+    // nothing was kept
+  }
+}
+
+/** The keys that begin so. */
+export function keysWith(beginning) {
+  try {
+    return Object.keys(localStorage).filter((key) => key.startsWith(beginning));
+  } catch {
+    return [...instead.keys()].filter((key) => key.startsWith(beginning));
+  }
+}

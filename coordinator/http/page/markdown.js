@@ -3,14 +3,14 @@
 import { copies, h } from "./dom.js";
 
 const FENCE = /^\s*(`{3,}|~{3,})\s*([^\s`]*)/;
-const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
+const HEADING = /^(#{1,6})\s+(.*)$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const RULE = /^\s*([-*_])(\s*\1){2,}\s*$/;
 const QUOTE = /^\s*>\s?/;
-const ROW = /^\s*\|?(.*?)\|?\s*$/;
-const TABLE_RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+const CELL_RULE = /^\s*:?-+:?\s*$/;
+// Every repeat is bounded: an answer is read anew with each part of it that comes, however odd it is.
 const INLINE =
-  /(`+)(.+?)\1(?!`)|\*\*(?=\S)(.+?)\*\*|__(?=\S)(.+?)__|~~(?=\S)(.+?)~~|\*(?=\S)([^*]+?)\*|\b_(?=\S)([^_]+?)_\b|!?\[([^\]]*)\]\(\s*<?([^\s)>]+)>?[^)]*\)|(https?:\/\/[^\s<>"')\]]+[^\s<>"')\].,;:!?])/s;
+  /(`{1,8})([^`].{0,1000}?)\1(?!`)|\*\*(?=\S)(.{1,1000}?)\*\*|__(?=\S)(.{1,1000}?)__|~~(?=\S)(.{1,1000}?)~~|\*(?=\S)([^*]{1,1000}?)\*|\b_(?=\S)([^_]{1,1000}?)_\b|!?\[([^[\]]{0,500})\]\(\s{0,9}<?([^\s<>()]{1,2048})>?(?:\s[^()\n]{0,200})?\)|(https?:\/\/[^\s<>"')\]]{1,2048})/s;
 const DEEPEST = 6;
 
 /** The elements of a text. */
@@ -32,11 +32,11 @@ function block(lines, at, depth) {
   const fence = FENCE.exec(line);
   if (fence) return fenced(lines, at, fence);
   const heading = HEADING.exec(line);
-  if (heading) return [h(`h${Math.min(6, heading[1].length + 2)}`, { dir: "auto" }, ...inline(heading[2])), at + 1];
+  if (heading) return [h(`h${Math.min(6, heading[1].length + 2)}`, { dir: "auto" }, ...inline(heading[2].trim())), at + 1];
   if (RULE.test(line)) return [h("hr"), at + 1];
   if (QUOTE.test(line) && depth < DEEPEST) return quoted(lines, at, depth);
   if (ITEM.test(line) && depth < DEEPEST) return listed(lines, at, depth);
-  if (line.includes("|") && TABLE_RULE.test(lines[at + 1] ?? "")) return tabled(lines, at);
+  if (line.includes("|") && isTableRule(lines[at + 1] ?? "")) return tabled(lines, at);
   return paragraph(lines, at);
 }
 
@@ -84,10 +84,19 @@ function loose(elements) {
   return elements.flatMap((element) => (element.tagName === "P" ? [...element.childNodes] : [element]));
 }
 
+function isTableRule(line) {
+  return line.includes("-") && cellsOf(line).every((cell) => CELL_RULE.test(cell));
+}
+
+function cellsOf(line) {
+  const row = line.trim();
+  return row.slice(row.startsWith("|") ? 1 : 0, row.endsWith("|") ? -1 : undefined).split("|");
+}
+
 function tabled(lines, at) {
   let end = at + 2;
   while (end < lines.length && lines[end].includes("|") && lines[end].trim()) end += 1;
-  const cells = (line, tag) => ROW.exec(line)[1].split("|").map((cell) => h(tag, { dir: "auto" }, ...inline(cell.trim())));
+  const cells = (line, tag) => cellsOf(line).map((cell) => h(tag, { dir: "auto" }, ...inline(cell.trim())));
   const head = h("thead", {}, h("tr", {}, ...cells(lines[at], "th")));
   const rows = lines.slice(at + 2, end).map((line) => h("tr", {}, ...cells(line, "td")));
   return [h("div", { class: "wide" }, h("table", {}, head, h("tbody", {}, ...rows))), end];
@@ -117,7 +126,9 @@ function element([whole, , code, bold, bold2, struck, italic, italic2, label, ta
   if (bold ?? bold2) return h("strong", {}, ...inline(bold ?? bold2, depth));
   if (struck) return h("del", {}, ...inline(struck, depth));
   if (italic ?? italic2) return h("em", {}, ...inline(italic ?? italic2, depth));
-  return link(target ?? address, label || target || address) ?? whole;
+  if (target !== undefined) return link(target, label || target) ?? whole;
+  const end = address.length - /[.,;:!?]{0,9}$/.exec(address)[0].length; // a sentence ends behind an address
+  return h("span", {}, link(address.slice(0, end), address.slice(0, end)), address.slice(end));
 }
 
 /** A link to another place; pictures are links too, so that nothing is fetched because a model says so. */

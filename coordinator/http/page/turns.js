@@ -36,12 +36,6 @@ export class ShownTurn {
     });
   }
 
-  /** Shows why the turn is not whole. */
-  fail(message) {
-    this.failure.textContent = message;
-    this.failure.hidden = false;
-  }
-
   /** Lets the turn be written anew; `done` gets its new text. */
   edit(done) {
     const field = h("textarea", { rows: "4", dir: "auto", "aria-label": "The message, to be edited" });
@@ -61,6 +55,8 @@ export class ShownTurn {
     const { log } = this;
     const follows = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
     this.said.replaceChildren(...this.#content());
+    this.failure.hidden = !this.turn.failure;
+    this.failure.textContent = this.turn.failure ?? "";
     this.thoughts.hidden = !this.turn.thinking;
     if (this.turn.thinking) this.thoughts.lastElementChild.replaceChildren(...markdown(this.turn.thinking));
     if (follows) log.scrollTop = log.scrollHeight;

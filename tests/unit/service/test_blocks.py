@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from coordinator.http.blocks import BlockBegun, BlockEnded, BlockEvent, BlockGrown, block_events, blocks_of
-from layerline.answer import AnswerItem, Finished, Piece, Timings, ToolCallPiece, Usage
+from layerline.answer import Alternative, AnswerItem, Finished, Piece, Timings, TokenLikelihood, ToolCallPiece, Usage
 
 FINISHED = Finished(
     finish_reason="stop",
@@ -70,3 +70,16 @@ async def test_whole_blocks_have_all_their_text() -> None:
         ("tool_call", "{}", "x", "now"),
     ]
     assert finished is FINISHED
+
+
+async def test_likelihoods_of_a_token_without_text_are_told_with_the_next() -> None:
+    def likely(text: bytes) -> TokenLikelihood:
+        return TokenLikelihood(token=Alternative(token_id=1, text=text, log_probability=-0.5))
+
+    halves = [
+        Piece(text="", token_ids=(1,), likelihoods=(likely(b"\xc3"),)),
+        Piece(text="é", token_ids=(2,), likelihoods=(likely(b"\xa9"),)),
+    ]
+    for pieces in (halves, halves[:1]):
+        (block,), _ = await blocks_of(answer(pieces))
+        assert len(block.likelihoods) == len(pieces)
