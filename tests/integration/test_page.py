@@ -163,3 +163,12 @@ async def test_an_answer_that_would_do_harm_does_none() -> None:
             if process.returncode is None:
                 process.kill()
         assert process.returncode == 0, complaint.decode()
+
+
+async def test_two_who_switch_at_once_are_served_one_after_the_other(card: ModelCard) -> None:
+    async with two_nodes(card) as (coordinator, _), http_of(coordinator) as program:
+        await prepared(coordinator, split("a", "b"))
+        got = await asyncio.gather(*(program.post("/page/api/model", {"model": "tiny"}) for _ in range(3)))
+        assert [each.status for each in got] == [200, 200, 200]
+        assert coordinator.wanted is not None
+        assert coordinator.facts().model == "tiny.gguf"

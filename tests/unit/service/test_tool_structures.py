@@ -148,3 +148,27 @@ def test_an_answer_may_be_calls_or_json() -> None:
     assert mask is not None
     allowed = set(np.flatnonzero(allowed_tokens(mask, len(TOKENS.ends))))
     assert allowed == {ord("<"), ord("1"), 256 + WORDS.index("12")}
+
+
+def test_no_token_runs_past_the_text_that_calls_begin_with() -> None:
+    texts = [*(bytes([byte]) for byte in range(256)), b">\n{", b"call>x", b"<tool_call>"]
+    ends, end = array(COUNT), 0
+    for text in texts:
+        end += len(text)
+        ends.append(end)
+    tokens = TokenText(joined=b"".join(texts), ends=ends, drops_spaces=0, longest_bytes=11)
+    inner = made(Grammars(TOKENS, [EOS]), Structure(kind="regex", text="12"))
+    trigger = Trigger(text=b"<tool_call>", text_of=tokens.of, overrunning=tokens.overrunning)
+    constraint = AtTrigger(inner, trigger)
+    forbidden = {}
+    for place, byte in enumerate(b"<tool_call"):
+        mask = constraint.mask()
+        forbidden[place] = set() if mask is None else set(np.flatnonzero(~allowed_tokens(mask, len(texts))))
+        constraint.take(byte)
+    assert forbidden[0] == set()
+    assert forbidden[6] == {257}
+    mask = constraint.mask()
+    assert mask is not None
+    assert set(np.flatnonzero(~allowed_tokens(mask, len(texts)))) == {256}
+    constraint.take(ord(">"))
+    assert constraint.mask() is not None, "held from the first letter of the call"
