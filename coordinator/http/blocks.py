@@ -1,6 +1,4 @@
-"""An answer as blocks in a row, each a thought, a text or a call: what the APIs that tell answers in items are made
-of.
-"""
+"""An answer as blocks in a row, each a thought, a text or a call, for the APIs that tell answers in items."""
 
 from __future__ import annotations
 

@@ -103,15 +103,15 @@ def anthropic_body(failure: HttpError) -> dict[str, Any]:
 def response_of(failure: HttpError, path: str) -> Response:
     """The response that tells it, in the form of the API that `path` belongs to."""
     body = anthropic_body(failure) if path.startswith(ANTHROPIC_PATH) else openai_body(failure)
-    if failure.status == HTTPStatus.NOT_FOUND and failure.message == HTTPStatus.NOT_FOUND.phrase:
-        failure.message = f"There is nothing at {path}."
-        return response_of(failure, path)
     return JSONResponse(body, status_code=failure.status, headers=failure.headers)
 
 
 async def tell_failure(request: Request, failure: Exception) -> Response:
     """Starlette's handler of exceptions."""
-    return response_of(failure_of(failure), request.url.path)
+    path = request.url.path
+    if isinstance(failure, HTTPException) and failure.status_code == HTTPStatus.NOT_FOUND:
+        failure = HttpError(HTTPStatus.NOT_FOUND, f"There is nothing at {path}.")
+    return response_of(failure_of(failure), path)
 
 
 async def tell_nobody(_: Request, __: Exception) -> Response:

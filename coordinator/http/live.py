@@ -83,7 +83,6 @@ class Live:
             "plan": asdict(PlanReport.of(plan)) if plan else None,
             "loading": {
                 "text": loading.text,
-                "plan": asdict(loading.plan) if loading.plan else None,
                 "nodes": [asdict(each) for each in loading.nodes.values()],
             }
             if loading
@@ -121,16 +120,11 @@ class Live:
         facts = self._known[report.name].facts if lost else report.facts
         told = {"name": report.name, "address": report.address, "unusable": report.unusable, "lost": lost}
         if facts is None:
-            return {**told, "devices": [], "loaded": [], "models": 0, "version": ""}
+            return {**told, "devices": [], "models": 0}
         return {
             **told,
             "devices": [asdict(device) for device in facts.devices],
-            "loaded": [
-                {"weights_bytes": each.weights_bytes, "kv_bytes": each.kv_bytes, "devices": each.spec.devices}
-                for each in facts.loaded
-            ],
             "models": len(facts.models),
-            "version": facts.version,
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -66,7 +67,7 @@ def page_routes(coordinator: Coordinator, live: Live) -> list[BaseRoute]:
 
     def _file(name: str) -> Response:
         if name not in parts:
-            raise HttpError(404, "Not Found")
+            raise HTTPException(404)
         return Response(parts[name], media_type=_kind(name), headers=HEADERS)
 
     async def events(request: Request) -> Response | ASGIApp:

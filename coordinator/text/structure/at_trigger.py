@@ -57,7 +57,7 @@ class AtTrigger:
             if self._held.is_over:
                 self._held = None
             return forced
-        self._end = (self._end + self._trigger.text_of(token_id))[-len(self._trigger.text) - 256 :]
+        self._end = (self._end + self._trigger.text_of(token_id))[-len(self._trigger.text) :]
         if self._end.endswith(self._trigger.text):
             self._end = b""
             self._held = self._inner.fork()
