@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from layerline.addresses import MAX_ADDRESSES, split_address
 from layerline.checks import require, require_name, require_one_of, require_text
-from layerline.plan import MAX_DEVICES, StageSpec
+from layerline.plan import StageSpec
+from layerline.sharing import MAX_DEVICES
 
 NODE_STATES = ("starting", "ready", "draining")
 DEVICE_KINDS = ("cpu", "cuda", "mps")

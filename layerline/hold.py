@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from layerline.checks import require, require_name
 from layerline.errors import LayerlineError
 from layerline.frames import MAX_EPOCH, PLAN_KEY_BYTES
+from layerline.models.expert_placement import ExpertPlacement
 from layerline.peer import Peer
-from layerline.plan import StageSpec
+from layerline.plan import MAX_LAYERS, StageSpec
+from layerline.sharing import MAX_DEVICES, MOST_EXPERTS
 from layerline.version import WIRE_VERSION
 
 _INSTANCE = re.compile(r"[0-9a-f]{16}")
@@ -109,6 +111,50 @@ class Unload:
     stage: int
 
 
+@dataclass(frozen=True, slots=True)
+class RankExperts:
+    """The experts that one rank has of a layer."""
+
+    experts: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerPlacement:
+    """Where the experts of a layer are, rank by rank."""
+
+    layer: int
+    ranks: tuple[RankExperts, ...]
+
+    def __post_init__(self) -> None:
+        require(0 <= self.layer < MAX_LAYERS, "layer out of range")
+        require(0 < len(self.ranks) <= MAX_DEVICES, "a placement on no rank, or on too many")
+
+    @classmethod
+    def of(cls, layer: int, placement: ExpertPlacement) -> LayerPlacement:
+        """That of a layer."""
+        return cls(layer=layer, ranks=tuple(map(RankExperts, placement.ranks)))
+
+    @property
+    def placement(self) -> ExpertPlacement:
+        """It by itself; ValueError if it is none."""
+        return ExpertPlacement(tuple(rank.experts for rank in self.ranks))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MoveExperts:
+    """Have the stage place the experts of a layer so, between two steps; answered by ExpertsMoved or Failed.
+
+    After a failure they are where they were.
+    """
+
+    command: int
+    stage: int
+    placement: LayerPlacement
+
+    def __post_init__(self) -> None:
+        _ = self.placement.placement  # it is one
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Heartbeat:
     """Nothing but a sign of life."""
@@ -145,6 +191,7 @@ class Loaded:
     weights_bytes: int
     kv_bytes: int
     adopted: bool
+    placements: tuple[LayerPlacement, ...] = ()  # of the layers whose experts are spread
 
     def __post_init__(self) -> None:
         require(0 < self.data_port < 1 << 16, "data port is no port")
@@ -183,9 +230,48 @@ class WorkerLost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertsMoved:
+    """The experts of a layer are where they were to be."""
+
+    command: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerRows:
+    """How many rows chose each expert of a layer since the stage was loaded."""
+
+    layer: int
+    rows: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        require(0 <= self.layer < MAX_LAYERS, "layer out of range")
+        require(0 < len(self.rows) <= MOST_EXPERTS, "rows of no expert, or of too many")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertRows:
+    """Those of all layers of a stage that have experts; said by itself while the stage computes."""
+
+    stage: int
+    layers: tuple[LayerRows, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Draining:
     """The daemon will end within seconds."""
 
 
-HoldCommand = HoldHello | Load | Bind | Unload | Heartbeat
-HoldEvent = Welcome | LoadProgress | Loaded | Bound | Unloaded | Failed | WorkerLost | Draining | Heartbeat
+HoldCommand = HoldHello | Load | Bind | MoveExperts | Unload | Heartbeat
+HoldEvent = (
+    Welcome
+    | LoadProgress
+    | Loaded
+    | Bound
+    | Unloaded
+    | Failed
+    | WorkerLost
+    | ExpertsMoved
+    | ExpertRows
+    | Draining
+    | Heartbeat
+)

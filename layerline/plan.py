@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerline.checks import require, require_name, require_one_of
+from layerline.sharing import MOST_EXPERTS, Sharing
 
 DTYPES = ("bfloat16", "float32")  # of activations
 WEIGHTS = ("stored", "bfloat16", "float32", "int8", "int4")  # the forms that weights are held in
@@ -15,8 +16,6 @@ KV_DTYPES = ("float16", "bfloat16", "float32", "int8")
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4}
 MAX_LAYERS = 1024
 MAX_PAGES = 1 << 24
-MAX_DEVICES = 64  # of a stage
-MAX_PROPORTION = 1_000_000
 MAX_CONTEXT_TOKENS = 1 << 24
 
 
@@ -43,6 +42,11 @@ class StageSpec:
     precision: str = ""  # of the kernels; empty: computed by torch
     proportions: tuple[int, ...] = ()  # what the devices take, in proportion to each other; empty: all the same
     long_context: bool = False  # rotations are those of `ModelSpec.lengthened`
+    experts: str = "split"  # how the devices share them, and the next two: as `Sharing` has it
+    attention_devices: int = 0
+    repeats: int = 0
+    expert_device: str = ""  # where experts lie that have no room on the devices; empty: there are none
+    device_experts: int = 0  # how many of a layer's lie on each of the devices then
 
     def __post_init__(self) -> None:
         require_name(self.model, "model name")
@@ -54,16 +58,27 @@ class StageSpec:
         require_one_of(self.precision, ("", *PRECISIONS), "precision")
         unlike = self.weights in DTYPES and self.weights != self.dtype
         require(bool(self.precision) or not unlike, "torch holds floating-point weights as it computes")
-        require(0 < len(self.devices) <= MAX_DEVICES, f"a stage needs 1 to {MAX_DEVICES} devices")
         require(len(set(self.devices)) == len(self.devices), "a stage names a device twice")
-        require(len(self.proportions) in (0, len(self.devices)), "a stage needs a proportion for each device, or none")
-        require(
-            all(0 < proportion <= MAX_PROPORTION for proportion in self.proportions),
-            f"proportions must be 1 to {MAX_PROPORTION}",
-        )
+        require(self.sharing.devices > 0, "a stage needs a device")
+        beside = self.expert_device
+        require(not beside or beside not in self.devices, "experts beside the devices lie on another one")
+        require(not (beside and self.precision), "kernels compute where all experts lie")
+        require(bool(beside) or not self.device_experts, "device_experts without an expert_device")
+        require(0 <= self.device_experts <= MOST_EXPERTS, "device_experts out of range")
         require(0 < self.pages <= MAX_PAGES, "pages out of range")
         require(0 < self.page_tokens <= 4096, "page_tokens out of range")
         require(0 < self.max_rows <= 65536, "max_rows out of range")
+
+    @property
+    def sharing(self) -> Sharing:
+        """How its devices share its layers; ValueError if they cannot."""
+        return Sharing(
+            devices=len(self.devices),
+            proportions=self.proportions,
+            experts=self.experts,
+            attention_devices=self.attention_devices,
+            repeats=self.repeats,
+        )
 
     @property
     def held_kv_dtype(self) -> str:
@@ -88,6 +103,7 @@ class StagePlan:
     workspace_bytes: int
     budget_bytes: int
     why: str = ""
+    has_experts: bool = False
 
     @property
     def needed_bytes(self) -> int:

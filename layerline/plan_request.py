@@ -12,12 +12,12 @@ from layerline.plan import (
     DTYPES,
     KV_DTYPES,
     MAX_CONTEXT_TOKENS,
-    MAX_DEVICES,
     MAX_LAYERS,
     PRECISIONS,
     WEIGHTS,
     Computing,
 )
+from layerline.sharing import MAX_DEVICES, SHARING_OF_EXPERTS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +68,18 @@ class PlanRequest:
         WholeNumber(0, MAX_DEVICES),
         "Split every layer of a stage over N devices of its node. [default: 0, chosen for each node]",
         metavar="N",
+    )
+    experts: str = option(
+        "auto",
+        OneOf(("auto", *SHARING_OF_EXPERTS)),
+        "How the devices of a node share experts: split has some columns of every one on each device, spread some of "
+        "them whole, which are moved as the rows that choose them change. [default: auto, chosen for each node]",
+    )
+    expert_device: str = option(
+        "auto",
+        OneOf(("auto", "cpu", "none")),
+        "Where experts lie that have no room beside attention: on the node's CPU, or nowhere. [default: auto, on the "
+        "CPU if the model does not fit otherwise]",
     )
     dtype: str = option(
         "",
@@ -152,6 +164,8 @@ class PlanOptions(TypedDict, total=False):
 
     layers: Sequence[ManualStage]
     tensor_parallel: int
+    experts: str
+    expert_device: str
     dtype: str
     weights: str
     precision: str

@@ -61,6 +61,8 @@ class StageReport:
     """One stage of a plan as users see it; layers are inclusive, memory in bytes, of all the devices together.
 
     `proportions` is what the devices take of each layer, in proportion to each other; empty if all take the same.
+    `experts` is how they share experts, "split" or "spread"; empty if there are none, or is one device. Some lie on
+    `expert_device` instead, unless that is empty.
     """
 
     node: str
@@ -74,6 +76,8 @@ class StageReport:
     budget_bytes: int
     why: str
     proportions: tuple[int, ...] = ()
+    experts: str = ""
+    expert_device: str = ""
 
     @classmethod
     def of(cls, stage: StagePlan) -> StageReport:
@@ -90,6 +94,8 @@ class StageReport:
             budget_bytes=stage.budget_bytes,
             why=stage.why,
             proportions=stage.spec.proportions,
+            experts=stage.spec.experts if stage.has_experts and len(stage.spec.devices) > 1 else "",
+            expert_device=stage.spec.expert_device,
         )
 
 

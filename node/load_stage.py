@@ -10,11 +10,10 @@ from pathlib import Path
 
 from layerline.errors import ModelMismatchError, PlanInvalidError
 from layerline.models.card import ModelCard
-from layerline.models.model_parts import ModelPart
-from layerline.models.sizes import ModelSizes
 from layerline.plan import StageSpec
 from node.kernels.structures import TILE
 from node.ranks.group import Alone, RankGroup
+from node.slices.stage_part import StagePart
 from node.slices.tensor_source import Progress
 from node.stage import Stage
 from node.step.computation import Computation
@@ -38,20 +37,18 @@ def load_stage(
     _check_spec(card, spec)
     if spec.long_context:
         card = replace(card, spec=card.spec.lengthened())
-    part = ModelSizes.of_stage(card, spec).parts(group.count, spec.proportions)[group.rank]
-    return Stage(card, spec, _computation(card, path, spec, part, progress, group, threads))
+    own = StagePart.of(card, path, spec, group.rank)
+    return Stage(card, spec, _computation(own, progress, group, threads))
 
 
-def _computation(
-    card: ModelCard, path: Path, spec: StageSpec, part: ModelPart, progress: Progress, group: RankGroup, threads: int
-) -> Computation:
-    if spec.precision:
+def _computation(own: StagePart, progress: Progress, group: RankGroup, threads: int) -> Computation:
+    if own.spec.precision:
         from node.native.computation import load_computation as load_native  # noqa: PLC0415
 
-        return load_native(card, path, spec, part, progress, group, threads)
+        return load_native(own, progress, group, threads)
     from node.model.torch_computation import load_computation as load_torch  # noqa: PLC0415
 
-    return load_torch(card, path, spec, part, progress, group, threads)
+    return load_torch(own, progress, group, threads)
 
 
 def _check_spec(card: ModelCard, spec: StageSpec) -> None:

@@ -18,7 +18,7 @@ from layerline.models.row_layout import row_into
 from layerline.plan import StageSpec
 from layerline.step_result import StepResult
 from node.step.admission import check_frame
-from node.step.computation import Computation, PassedRows, wanted_tokens
+from node.step.computation import Computation, PassedRows, StageExperts, wanted_tokens
 from node.step.span_scores import scored_rows, span_scores, span_sums, summed_rows
 
 
@@ -36,6 +36,11 @@ class Stage:
     def weights_bytes(self) -> int:
         """Bytes of the weights that this rank has."""
         return self._computation.weights_bytes
+
+    @property
+    def experts(self) -> StageExperts:
+        """The experts of its layers, as far as this rank has them."""
+        return self._computation.experts
 
     @property
     def kv_bytes(self) -> int:

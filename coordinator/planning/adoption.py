@@ -14,7 +14,8 @@ from coordinator.planning.problem import Problem
 from coordinator.planning.stages import plan_of_stages, stage_plan
 from coordinator.planning.ways import Way
 from layerline.facts import NodeFacts
-from layerline.plan import MAX_DEVICES, Plan, StageSpec
+from layerline.plan import Plan, StageSpec
+from layerline.sharing import MAX_DEVICES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

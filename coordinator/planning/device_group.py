@@ -19,6 +19,7 @@ from layerline.models.model_parts import ModelPart
 from layerline.models.spec import LayerSpec
 from layerline.models.weight_size import WeightSize
 from layerline.plan import DTYPE_BYTES
+from layerline.sharing import Sharing
 
 EQUAL_WITHIN = 1.15  # speeds no further apart count as equal
 UNPACKING_BYTES = 64  # that unpacking a number reads and writes, about: 30 to 40 counted, 70 to 100 measured on a CPU
@@ -66,7 +67,7 @@ class Rank:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceGroup:
-    """Devices of one node and kind; `proportions` is how they share, as `StageSpec.proportions` has it.
+    """Devices of one node and kind, and how they share layers.
 
     Times are of one row, in seconds: of an all-reduce between the devices, of each layer with its all-reduces, and of
     the output matrix.
@@ -75,15 +76,13 @@ class DeviceGroup:
     node: NodeFacts
     way: Way
     ranks: tuple[Rank, ...]
-    proportions: tuple[int, ...]
+    sharing: Sharing
     all_reduce_s: float
     layers_s: tuple[float, ...]
     output_s: float
 
     @classmethod
-    def of(
-        cls, whole: Footprint, node: NodeFacts, way: Way, ranks: tuple[Rank, ...], proportions: tuple[int, ...]
-    ) -> DeviceGroup:
+    def of(cls, whole: Footprint, node: NodeFacts, way: Way, ranks: tuple[Rank, ...], sharing: Sharing) -> DeviceGroup:
         """The group that `ranks` make up, which compute in `way`, for the model that takes `whole` on one device."""
         all_reduce_s = _all_reduce_s(whole, node) if len(ranks) > 1 else 0.0
         if len(ranks) == 1 or (all_reduce_s and all(rank.is_measured for rank in ranks)):
@@ -101,7 +100,7 @@ class DeviceGroup:
             node=node,
             way=way,
             ranks=ranks,
-            proportions=proportions,
+            sharing=sharing,
             all_reduce_s=all_reduce_s,
             layers_s=layers_s,
             output_s=output_s,

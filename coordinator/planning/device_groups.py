@@ -16,7 +16,9 @@ from coordinator.planning.problem import Problem
 from coordinator.planning.ways import Way
 from layerline.errors import PlanInvalidError
 from layerline.facts import DEVICE_KINDS, DeviceFacts, NodeFacts
+from layerline.models.model_parts import most_with_heads
 from layerline.models.weight_size import WeightSize
+from layerline.sharing import Sharing
 
 _PROPORTION = 1000  # of the device that takes most
 _UNKNOWN_BYTES_PER_S = 1.0  # when nothing was measured anywhere, only that all are alike matters
@@ -31,7 +33,8 @@ def groups_of(problem: Problem, node: NodeFacts, times: Times) -> tuple[DeviceGr
         group
         for way, devices in _devices_of_groups(problem, node, times)
         for proportions in _proportions(_mean_weights(problem, way), node, devices, times)
-        if (group := _group(problem, node, way, devices, proportions, times)) is not None
+        for sharing in _sharings(problem, len(devices), proportions)
+        if (group := _group(problem, node, way, devices, sharing, times)) is not None
     ]
     return tuple(sorted(groups, key=lambda group: (group.mean_layer_s, len(group.ranks))))
 
@@ -129,6 +132,23 @@ def _proportions(
     return list(dict.fromkeys((by_speed, by_memory)))
 
 
+def _sharings(problem: Problem, devices: int, proportions: tuple[int, ...]) -> Iterator[Sharing]:
+    """How so many devices may share the model's layers: experts split or spread, as is asked for."""
+    asked, spec = problem.request.experts, problem.spec
+    has_experts = any(kind.feed_forward.experts for kind in spec.kinds)
+    spreads = devices > 1 and has_experts and asked != "split"
+    if not spreads or asked != "spread":
+        yield Sharing(devices=devices, proportions=proportions)
+    if spreads:
+        with_heads = most_with_heads(spec, devices)
+        yield Sharing(
+            devices=devices,
+            proportions=proportions,
+            experts="spread",
+            attention_devices=with_heads if with_heads < devices else 0,
+        )
+
+
 def _proportional_to(values: Sequence[float]) -> tuple[int, ...]:
     """Proportions of `values`; none, which means equal ones, where these are nearly the same."""
     largest = max(values)
@@ -142,12 +162,12 @@ def _group(
     node: NodeFacts,
     way: Way,
     devices: Sequence[DeviceFacts],
-    proportions: tuple[int, ...],
+    sharing: Sharing,
     times: Times,
 ) -> DeviceGroup | None:
     """The group, or None if the model cannot be split over so many devices."""
     try:
-        parts = problem.footprint_of(way).sizes.parts(len(devices), proportions)
+        parts = problem.footprint_of(way).sizes.parts(sharing)
     except PlanInvalidError:
         return None
     ranks = tuple(
@@ -159,4 +179,4 @@ def _group(
         )
         for device, part in zip(devices, parts, strict=True)
     )
-    return DeviceGroup.of(problem.footprint_of(way), node, way, ranks, proportions)
+    return DeviceGroup.of(problem.footprint_of(way), node, way, ranks, sharing)

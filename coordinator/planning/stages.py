@@ -35,7 +35,10 @@ def stage_specs(decision: Decision) -> list[StageSpec]:
             last_layer=assignment.layers.stop - 1,
             dtype=problem.request.dtype,
             devices=assignment.group.devices,
-            proportions=assignment.group.proportions,
+            proportions=assignment.group.sharing.proportions,
+            experts=assignment.group.sharing.experts,
+            attention_devices=assignment.group.sharing.attention_devices,
+            repeats=assignment.group.sharing.repeats,
             pages=pages,
             page_tokens=PAGE_TOKENS,
             max_rows=problem.max_rows,
@@ -52,7 +55,7 @@ def stage_plan(problem: Problem, node: NodeFacts, spec: StageSpec, why: str) -> 
     """The stage `spec` on `node`, with the memory it takes and what the node's devices for it offer, all together."""
     layers = range(spec.first_layer, spec.last_layer + 1)
     way = Way(spec.held_weights, spec.precision)
-    parts = problem.footprint_of(way).sizes.parts(len(spec.devices), spec.proportions)
+    parts = problem.footprint_of(way).sizes.parts(spec.sharing)
     ranks = [problem.footprint_of(way, part) for part in parts]
     return StagePlan(
         node_id=node.node_id,
@@ -63,6 +66,7 @@ def stage_plan(problem: Problem, node: NodeFacts, spec: StageSpec, why: str) -> 
         workspace_bytes=sum(rank.workspace_bytes(rank.ends(layers)) for rank in ranks),
         budget_bytes=sum(device.budget_bytes for device in node.devices if device.device in spec.devices),
         why=why,
+        has_experts=any(problem.spec.layer(layer).feed_forward.experts for layer in layers),
     )
 
 

@@ -94,7 +94,7 @@ def _expert(expert: int, names: ExpertNames) -> Iterator[TensorRule]:
             safetensors=Place(name=FOLDER_LAYER + names.matrix(expert, part)),
             otherwise=(*stacks, *in_gguf),
             gguf=Place(name=f"{GGUF_LAYER}{_GGUF[part]}_exps.weight", expert=expert),
-            an_experts=True,
+            expert=expert,
         )
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from layerline.checks import require
+from layerline.sharing import MOST_EXPERTS
 
 MOST_SIDE = 1 << 24  # of anything in a model
-MOST_EXPERTS = 1 << 12  # of a layer
 MOST_EXPERTS_IN_ALL = 1 << 16  # of a model: three times what the largest have
 
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]

@@ -1,49 +1,66 @@
 """What each rank of a stage has of a model, when its layers are split over several devices.
 
-Owns the split: query heads with the key/value heads that they read, columns of the feed-forward, and the vocabulary.
-A rank's part is again a model of the same kind, only smaller, so that whatever works on a model works on a part.
-Planner, daemon and ranks all ask here, so they agree without telling each other. Knows neither nodes nor tensors.
+Owns the split: query heads with the key/value heads that they read, columns of the feed-forward or experts whole, and
+the vocabulary. A rank's part is again a model of the same kind, only smaller, so that whatever works on a model works
+on a part. Planner, daemon and ranks all ask here, so they agree without telling each other. Knows neither nodes nor
+tensors.
 
-Source of the split: Shoeybi et al., Megatron-LM (2019).
+Source of the split: Shoeybi et al., Megatron-LM (2019); of spread experts: Lepikhin et al., GShard (2020).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
-from layerline.checks import require
 from layerline.errors import PlanInvalidError
+from layerline.models.cuts import column_ranges, head_ranges, proportional
+from layerline.models.expert_placement import ExpertPlacement
+from layerline.models.expert_rows import busiest_of_a_row
 from layerline.models.head_groups import HeadGroups
 from layerline.models.recurrent import DeltaNetSpec, Mamba2Spec, RecurrentSpec, ShortConvSpec
 from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
+from layerline.sharing import Sharing
 
-COLUMNS = 32  # the feed-forward is cut at multiples of it where it can be: most storage types have blocks of 32
-TOLERATED = 1.05  # a rank with so many times its due is not worth mention
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WholeExperts:
+    """The experts that are whole on a rank at first, and how many it has room for.
+
+    `of_a_row` is how many of a row's experts the rank with the most of them has, on average over even choices.
+    """
+
+    own: range
+    room: int
+    of_a_row: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerPart:
-    """The part of a layer that one rank has: neighbouring heads of what mixes tokens, and feed-forward columns."""
+    """The part of a layer that one rank has: neighbouring heads of what mixes tokens, and feed-forward columns.
+
+    A rank may have no heads. Where it has `whole_experts` it has no columns of others; a shared expert is split by
+    columns or, if `deals_shared`, whole on every rank, each of which computes some rows.
+    """
 
     heads: range
     kv_heads: range  # those that `heads` read; a neighbouring rank may have one of them too
     intermediate: range  # columns of the feed-forward, or of each expert
     shared: range = range(0)  # of the shared expert
+    whole_experts: WholeExperts | None = None
+    deals_shared: bool = False
 
     def part_of(self, layer: LayerSpec) -> LayerSpec:
-        """The part as a layer of its own."""
+        """The part as a layer of its own; without heads it has the mixer as it is, which is not computed."""
         replace, feed_forward = dataclasses.replace, layer.feed_forward
         experts = feed_forward.experts
         if experts is not None:
             experts = replace(experts, shared_intermediate=len(self.shared))
         return replace(
             layer,
-            mixer=_part_of_mixer(layer, len(self.heads), len(self.kv_heads)),
+            mixer=_part_of_mixer(layer, len(self.heads), len(self.kv_heads)) if self.heads else layer.mixer,
             feed_forward=replace(feed_forward, intermediate=len(self.intermediate), experts=experts),
         )
 
@@ -66,6 +83,11 @@ class ModelPart:
         kinds = tuple(part.part_of(kind) for part, kind in zip(self.kinds, model.kinds, strict=True))
         return dataclasses.replace(model, kinds=kinds, vocabulary=len(self.vocabulary))
 
+    @property
+    def has_heads(self) -> bool:
+        """Whether it has any of what mixes tokens."""
+        return len(self.kinds[0].heads) > 0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnBlocks:
@@ -87,22 +109,60 @@ def model_parts(
     Columns are cut between `blocks` as far as the model allows. Raises PlanInvalidError if the model cannot be split so
     often.
     """
-    weights = tuple(weights) or (1,) * count
-    require(len(weights) == count and min(weights, default=0) > 0, "one positive weight is needed for each rank")
-    if count > 1:
-        _check_norms(model, count)
+    return parts_shared(model, Sharing(devices=count, proportions=tuple(weights)), blocks)
+
+
+def parts_shared(
+    model: ModelSpec, sharing: Sharing, blocks: ColumnBlocks, *, deals_shared: bool = False
+) -> tuple[ModelPart, ...]:
+    """What each rank has of a model that is shared so; `deals_shared` is for all layers with a shared expert.
+
+    Raises PlanInvalidError if the model cannot be shared so.
+    """
+    count, with_heads = sharing.devices, sharing.with_heads
+    if with_heads > 1:
+        _check_norms(model, with_heads)
     heads = min(kind.mixer.heads for kind in model.kinds)
-    widths = [width for kind in model.kinds for width in kind.feed_forward.widths]
-    most = min(heads, model.vocabulary, *widths)
-    if count > most:
-        message = f"A model with {heads} attention heads cannot be split over {count} devices."
-        raise PlanInvalidError(message, remedy=f"Let a stage have at most {most} devices.")
-    by_kind = [_layer_shares(kind, weights, blocks) for kind in model.kinds]
-    vocabularies = _proportional(model.vocabulary, weights)
+    widths = [width for kind in model.kinds for width in _divided_widths(kind, sharing, deals_shared=deals_shared)]
+    _check_count(with_heads, min(heads, model.vocabulary, *widths), heads)
+    _check_count(count, min([model.vocabulary, *widths]), heads)
+    by_kind = [_layer_parts(kind, sharing, blocks, deals_shared=deals_shared) for kind in model.kinds]
+    vocabularies = proportional(model.vocabulary, sharing.weights)
     by_rank = zip(*by_kind, strict=True)
     return tuple(
         ModelPart(kinds=kinds, vocabulary=vocabulary) for kinds, vocabulary in zip(by_rank, vocabularies, strict=True)
     )
+
+
+def most_with_heads(model: ModelSpec, devices: int) -> int:
+    """On how many of so many devices heads can be at most."""
+    most = min(devices, *(kind.mixer.heads for kind in model.kinds))
+    for kind in model.kinds:
+        if isinstance(kind.mixer, Mamba2Spec):
+            most = min(most, kind.mixer.groups)
+        elif isinstance(kind.mixer, AttentionSpec) and kind.mixer.qk_norm == "rows":
+            most = 1
+    return most
+
+
+def first_placement(part_of_ranks: Sequence[LayerPart]) -> ExpertPlacement | None:
+    """Where experts of a layer are at first whose parts these are; None if they are not spread."""
+    own = [part.whole_experts.own for part in part_of_ranks if part.whole_experts is not None]
+    return ExpertPlacement.of_ranges(own) if own else None
+
+
+def _check_count(count: int, most: int, heads: int) -> None:
+    if count > most:
+        message = f"A model with {heads} attention heads cannot be split over {count} devices."
+        raise PlanInvalidError(message, remedy=f"Let a stage have at most {most} devices.")
+
+
+def _divided_widths(kind: LayerSpec, sharing: Sharing, *, deals_shared: bool) -> Sequence[int]:
+    """The widths of what is divided by columns."""
+    feed_forward = kind.feed_forward
+    if feed_forward.experts is None or not sharing.spreads:
+        return feed_forward.widths
+    return feed_forward.widths[1:] if feed_forward.experts.apart or not deals_shared else ()
 
 
 def _check_norms(model: ModelSpec, count: int) -> None:
@@ -118,116 +178,53 @@ def _check_norms(model: ModelSpec, count: int) -> None:
         raise PlanInvalidError(message, remedy="Let a stage have one device.")
 
 
-def _layer_shares(layer: LayerSpec, weights: Sequence[int], blocks: ColumnBlocks) -> list[LayerPart]:
-    columns = _column_ranges(layer.feed_forward.intermediate, blocks.feed_forward, weights)
-    shared = [range(0)] * len(weights)
-    if layer.feed_forward.experts is not None and layer.feed_forward.experts.shared_intermediate:
-        shared = _column_ranges(layer.feed_forward.experts.shared_intermediate, blocks.shared, weights)
-    mixer, groups = layer.mixer, HeadGroups.of(layer.mixer)
+def _layer_parts(layer: LayerSpec, sharing: Sharing, blocks: ColumnBlocks, *, deals_shared: bool) -> list[LayerPart]:
+    feed_forward, weights, groups = layer.feed_forward, sharing.weights, HeadGroups.of(layer.mixer)
+    experts = feed_forward.experts
+    spreads = experts is not None and sharing.spreads
+    whole = _whole_experts(layer, sharing) if spreads else [None] * sharing.devices
+    width = feed_forward.intermediate
+    columns = [range(width)] * sharing.devices if spreads else column_ranges(width, blocks.feed_forward, weights)
+    shared = [range(0)] * sharing.devices
+    deals = spreads and deals_shared and experts is not None and not experts.apart and experts.shared_intermediate > 0
+    if deals and experts is not None:
+        shared = [range(experts.shared_intermediate)] * sharing.devices
+    elif experts is not None and experts.shared_intermediate:
+        shared = column_ranges(experts.shared_intermediate, blocks.shared, weights)
+    heads = _heads_shared(layer.mixer, weights[: sharing.with_heads], blocks)
+    heads += [range(layer.mixer.heads, layer.mixer.heads)] * (sharing.devices - sharing.with_heads)
     return [
         LayerPart(
             heads=rank_heads,
-            kv_heads=groups.read_by(rank_heads),
+            kv_heads=groups.read_by(rank_heads) if rank_heads else range(0),
             intermediate=own,
             shared=own_shared,
+            whole_experts=own_experts,
+            deals_shared=deals,
         )
-        for rank_heads, own, own_shared in zip(_heads_shared(mixer, weights, blocks), columns, shared, strict=True)
+        for rank_heads, own, own_shared, own_experts in zip(heads, columns, shared, whole, strict=True)
     ]
+
+
+def _whole_experts(layer: LayerSpec, sharing: Sharing) -> list[WholeExperts]:
+    experts = layer.feed_forward.experts
+    assert experts is not None, "it has experts that are spread"
+    few = experts.count < sharing.devices
+    ranges = [range(rank, min(rank + 1, experts.count)) for rank in range(sharing.devices)]
+    if not few:
+        ranges = proportional(experts.count, sharing.weights)
+    of_a_row = busiest_of_a_row(experts.chosen, [len(own) / experts.count for own in ranges])
+    rooms = [min(experts.count, len(own) + sharing.repeats) for own in ranges]
+    return [WholeExperts(own=own, room=room, of_a_row=of_a_row) for own, room in zip(ranges, rooms, strict=True)]
 
 
 def _heads_shared(mixer: AttentionSpec | RecurrentSpec, weights: Sequence[int], blocks: ColumnBlocks) -> list[range]:
     """The heads that each rank has."""
     if isinstance(mixer, ShortConvSpec):
-        return _column_ranges(mixer.channels, blocks.attended, weights)
+        return column_ranges(mixer.channels, blocks.attended, weights)
     if isinstance(mixer, Mamba2Spec):
         heads = mixer.heads // mixer.groups
-        return [range(heads * own.start, heads * own.stop) for own in _proportional(mixer.groups, weights)]
+        return [range(heads * own.start, heads * own.stop) for own in proportional(mixer.groups, weights)]
     value_dim = mixer.value_dim if isinstance(mixer, DeltaNetSpec) else mixer.made_value_dim
     heads_of_a_block = blocks.attended // math.gcd(blocks.attended, value_dim)
-    return _head_ranges(HeadGroups.of(mixer), weights, heads_of_a_block)
-
-
-def _column_ranges(intermediate: int, block: int, weights: Sequence[int]) -> list[range]:
-    """So many columns cut in proportion to `weights`, between blocks if that can be."""
-    units = (unit for unit in (block, COLUMNS) if intermediate % unit == 0 and intermediate // unit >= len(weights))
-    unit = max(units, default=1)
-    return [range(unit * own.start, unit * own.stop) for own in _proportional(intermediate // unit, weights)]
-
-
-def unevenness(model: ModelSpec, parts: Sequence[ModelPart], weights: Sequence[int] = ()) -> str:
-    """One sentence on what could not be split in proportion, for each kind of layer; empty if all was."""
-    weights = tuple(weights) or (1,) * len(parts)
-    sentences = [
-        _unevenness(kind, [part.kinds[place] for part in parts], weights) for place, kind in enumerate(model.kinds)
-    ]
-    return " ".join(sentence for sentence in dict.fromkeys(sentences) if sentence)
-
-
-def _unevenness(layer: LayerSpec, parts: Sequence[LayerPart], weights: Sequence[int]) -> str:
-    mixer, intermediate = layer.mixer, layer.feed_forward.intermediate
-    heads, columns = [len(part.heads) for part in parts], [len(part.intermediate) for part in parts]
-    repeated = sum(len(part.kv_heads) for part in parts) > mixer.kv_heads
-    sentences = []
-    if repeated or not _is_even(heads, weights):
-        groups = "1 group" if mixer.kv_heads == 1 else f"{mixer.kv_heads} groups"
-        whose = "attention" if isinstance(mixer, AttentionSpec) else "recurrent"
-        sentence = f"The {mixer.heads} {whose} heads in {groups} are split {_sum_of(heads)}"
-        held = f"{_sum_of([len(part.kv_heads) for part in parts])} key/value heads"
-        held = "the whole latent on each" if isinstance(mixer, AttentionSpec) and mixer.latent else held
-        sentences.append(f"{sentence}, with {held}." if repeated else f"{sentence}.")
-    if not _is_even(columns, weights):
-        sentences.append(f"The {intermediate} columns of the feed-forward are split {_sum_of(columns)}.")
-    return " ".join(sentences)
-
-
-def _is_even(sizes: Sequence[int], weights: Sequence[int]) -> bool:
-    """Whether none is much more than its due."""
-    dues = (sum(sizes) * weight / sum(weights) for weight in weights)
-    return all(size <= TOLERATED * due for size, due in zip(sizes, dues, strict=True))
-
-
-def _sum_of(sizes: Sequence[int]) -> str:
-    return " + ".join(map(str, sizes))
-
-
-def _proportional(total: int, weights: Sequence[int]) -> list[range]:
-    """0..total - 1 cut into neighbouring ranges in proportion to `weights`, each of at least one."""
-    count, sum_of_weights = len(weights), sum(weights)
-    edges = [0]
-    for rank, weight in enumerate(accumulate(weights), 1):
-        nearest = (2 * total * weight + sum_of_weights) // (2 * sum_of_weights)
-        edges.append(min(max(nearest, edges[-1] + 1), total - (count - rank)))
-    return [range(first, end) for first, end in pairwise(edges)]
-
-
-def _head_ranges(groups: HeadGroups, weights: Sequence[int], unit: int) -> list[range]:
-    """The cut into neighbouring ranges, each a plain decoder's, whose slowest rank is the fastest.
-
-    It is between multiples of `unit` heads, if that can be. Of equals the one with the fewest key/value heads in all,
-    then the one with more heads on the earlier ranks.
-    """
-    heads, count = groups.heads, len(weights)
-    costs = [math.lcm(*weights) // weight for weight in weights]
-
-    @functools.cache
-    def best(rank: int, first: int) -> tuple[int, int, tuple[int, ...]] | None:
-        """(time of the slowest, key/value heads, minus the sizes) of `rank` and those after it, from head `first`."""
-        if rank == count:
-            return (0, 0, ()) if first == heads else None
-        cuts = []
-        for end in groups.ends(first):
-            if end % unit and end != heads:
-                continue
-            rest = best(rank + 1, end)
-            if rest is not None:
-                slowest = max(costs[rank] * (end - first), rest[0])
-                held = len(groups.read_by(range(first, end))) + rest[1]
-                cuts.append((slowest, held, (first - end, *rest[2])))
-        return min(cuts, default=None)
-
-    found = best(0, 0)
-    if found is None:
-        assert unit > 1, "as many ranks as heads can be served in any case"
-        return _head_ranges(groups, weights, 1)
-    edges = accumulate((-size for size in found[2]), initial=0)
-    return [range(first, end) for first, end in pairwise(edges)]
+    return head_ranges(HeadGroups.of(mixer), weights, heads_of_a_block)

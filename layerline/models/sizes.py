@@ -7,14 +7,16 @@ description of the layers. A rank has of each tensor the rows and columns of its
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Protocol
 
 from layerline.models.decoder_rules import ENDS
 from layerline.models.held import VECTOR_BYTES, WeightForm, divided_by
 from layerline.models.known_families import family_of_config
-from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, model_parts
+from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, WholeExperts, parts_shared
 from layerline.models.row_layout import read_outside
 from layerline.models.slot_sizes import sequence_bytes
 from layerline.models.spec import LayerSpec, ModelSpec
@@ -22,6 +24,7 @@ from layerline.models.tensor_rules import (
     ATTENDED,
     FEED_FORWARD,
     MADE_FROM_LATENT,
+    OF_HEADS,
     SHARED,
     TensorRule,
     is_of_latents,
@@ -34,6 +37,7 @@ from layerline.models.token_input_sizes import TOKEN_TENSORS, token_input_sizes,
 from layerline.models.weight_size import WeightSize
 from layerline.models.workspace import workspace_bytes
 from layerline.plan import DTYPE_BYTES, StageSpec
+from layerline.sharing import Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,10 @@ class _Tensor:
     sides: tuple[str, ...]
     lengths: tuple[int, ...]
     storage: str
-    an_experts: bool = False
+    expert: int | None = None
 
 
 _Tensors = tuple[_Tensor, ...]
-_Starts = Mapping[str, int]  # of the sides of a layer that a rank has a part of, where that begins; else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +71,8 @@ class _Table:
         def tensor(rule: TensorRule, layer: int = 0) -> _Tensor:
             entry = entries.get(rule.name.format(n=layer))
             if entry is None:
-                return _Tensor(rule.sides, (0,) * len(rule.sides), "F32", rule.an_experts)
-            return _Tensor(rule.sides, entry.shape, entry.storage, rule.an_experts)
+                return _Tensor(rule.sides, (0,) * len(rule.sides), "F32", rule.expert)
+            return _Tensor(rule.sides, entry.shape, entry.storage, rule.expert)
 
         return cls(
             layers=tuple(
@@ -123,15 +126,24 @@ class ModelSizes:
         form = WeightForm(dtype=spec.dtype, weights=spec.held_weights, kernels=bool(spec.precision))
         return cls.of(card, form, spec.held_kv_dtype)
 
-    def parts(self, count: int, proportions: Sequence[int] = ()) -> tuple[ModelPart, ...]:
-        """What each of so many ranks has, cut between the blocks that matrices are held in as far as the model allows.
+    def parts(self, sharing: Sharing) -> tuple[ModelPart, ...]:
+        """What each rank has, cut between the blocks that matrices are held in as far as the model allows.
 
-        Raises PlanInvalidError if the model cannot be split so often.
+        Where experts are spread a shared one is split by columns or whole on every rank, whichever takes less. Raises
+        PlanInvalidError if the model cannot be shared so.
         """
         blocks = ColumnBlocks(
             attended=self._block(ATTENDED), feed_forward=self._block(FEED_FORWARD), shared=self._block(SHARED)
         )
-        return model_parts(self.model, count, proportions, blocks)
+        split = parts_shared(self.model, sharing, blocks)
+        if not sharing.spreads or not any(map(_has_shared, self.model.kinds)):
+            return split
+        dealt = parts_shared(self.model, sharing, blocks, deals_shared=True)
+        return min(split, dealt, key=self._most_bytes)
+
+    def _most_bytes(self, parts: Sequence[ModelPart]) -> int:
+        """What the layers take on the rank where they take most."""
+        return max(sum(layer.held_bytes for layer in self.of_rank(part).layers) for part in parts)
 
     def _block(self, side: str) -> int:
         """How many columns along that side share a block, in every layer."""
@@ -143,8 +155,7 @@ class ModelSizes:
     def of_rank(self, part: ModelPart) -> ModelSizes:
         """Those of the part that one rank has."""
         own = part.part_of(self.model)
-        starts = [_starts(kind, of) for kind, of in zip(part.kinds, self.model.kinds, strict=True)]
-        return _counted(self.model, own, self.table, self.form, self.kv_dtype, starts)
+        return _counted(self.model, own, self.table, self.form, self.kv_dtype, part.kinds)
 
     @property
     def unpacks(self) -> bool:
@@ -195,19 +206,17 @@ def _counted(
     table: _Table,
     form: WeightForm,
     kv_dtype: str,
-    starts: Sequence[_Starts] = (),
+    of_rank: Sequence[LayerPart] = (),
 ) -> ModelSizes:
     cuts = list(zip(part.layer_kinds, table.layers, strict=True))
-    sizes = {
-        (kind, tensors): _size(tensors, part, part.kinds[kind], form, starts[kind] if starts else {})
-        for kind, tensors in set(cuts)
-    }
-    ends = {name: _size(tensors, part, part.kinds[0], form, {}) for name, tensors in table.ends}
+    kinds = [_Kind.of(model, part, place, of_rank[place] if of_rank else None) for place in range(len(model.kinds))]
+    sizes = {(kind, tensors): _size(tensors, kinds[kind], form) for kind, tensors in set(cuts)}
+    ends = {name: _size(tensors, kinds[0], form) for name, tensors in table.ends}
     layers = [sizes[cut] for cut in cuts]
     if model.token_input:
         inputs = token_input_sizes(model, part, {entry.name: entry for entry in table.of_token_inputs}, form)
         layers = [layer.beside(own) for layer, own in zip(layers, inputs, strict=True)]
-    held = [sequence_bytes(kind, model, kv_dtype) for kind in part.kinds]
+    held = [sequence_bytes(kind.layer, model, kv_dtype) if kind.has_heads else (0, 0) for kind in kinds]
     return ModelSizes(
         model=model,
         part=part,
@@ -223,44 +232,102 @@ def _counted(
     )
 
 
-def _starts(part: LayerPart, layer: LayerSpec) -> _Starts:
-    return {
-        FEED_FORWARD: part.intermediate.start,
-        SHARED: part.shared.start,
-        ATTENDED: part.heads.start * layer.mixer.output_numbers // layer.mixer.heads,
-    }
+def _has_shared(layer: LayerSpec) -> bool:
+    experts = layer.feed_forward.experts
+    return experts is not None and experts.shared_intermediate > 0
 
 
-def _size(tensors: _Tensors, part: ModelSpec, layer: LayerSpec, form: WeightForm, starts: _Starts) -> WeightSize:
-    """What is held of some tensors: of each the part along its sides."""
-    held = side_lengths(part, layer)
-    chosen, experts = layer.feed_forward.read_share
-    numbers, held_bytes = {False: 0, True: 0}, {False: 0, True: 0}  # by whether they are an expert's
-    converted: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}  # by whether they are of latents
-    for tensor in tensors:
-        sides = [
-            range(starts.get(side, 0), starts.get(side, 0) + min(length, held[side]))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kind:
+    """One kind of layer as it is held: how long its sides are, and where they begin."""
+
+    layer: LayerSpec
+    lengths: Mapping[str, int]
+    starts: Mapping[str, int]  # of the sides of which a rank has a part; else 0
+    has_heads: bool = True
+    whole_experts: WholeExperts | None = None
+
+    @classmethod
+    def of(cls, model: ModelSpec, held: ModelSpec, place: int, part: LayerPart | None) -> _Kind:
+        """That in this place among the kinds, of which a rank holds `part`, or all."""
+        layer, mixer = held.kinds[place], model.kinds[place].mixer
+        lengths = side_lengths(held, layer)
+        if part is None:
+            return cls(layer=layer, lengths=lengths, starts={})
+        return cls(
+            layer=layer,
+            lengths=lengths,
+            starts={
+                FEED_FORWARD: part.intermediate.start,
+                SHARED: part.shared.start,
+                ATTENDED: part.heads.start * mixer.output_numbers // mixer.heads,
+            },
+            has_heads=len(part.heads) > 0,
+            whole_experts=part.whole_experts,
+        )
+
+    def part_of(self, tensor: _Tensor) -> list[range]:
+        """What is held along the sides of a tensor."""
+        return [
+            range(self.starts.get(side, 0), self.starts.get(side, 0) + min(length, self.lengths[side]))
             for side, length in zip(tensor.sides, tensor.lengths, strict=False)
         ]
-        numbers[tensor.an_experts] += math.prod(map(len, sides))
-        if is_of_state(tensor.sides, layer):
-            held_bytes[False] += math.prod(map(len, sides)) * VECTOR_BYTES
-            continue
-        if len(sides) == 1:
-            held_bytes[tensor.an_experts] += form.vector_bytes(len(sides[0]))
-            continue
-        rows, columns = sides
-        own = form.of_router() if is_router(tensor.sides) else form
-        if is_of_latents(tensor.sides):
-            own = form.of_latents(tensor.storage, apart=MADE_FROM_LATENT not in tensor.sides)
-        held_in = own.storage(tensor.storage, columns, tensor.lengths[1])
-        held_bytes[tensor.an_experts] += form.matrix_bytes(held_in, len(rows), len(columns))
-        if form.converts(tensor.storage, held_in):
-            converted[is_of_latents(tensor.sides)].add((tensor.storage, held_in))
+
+    def has(self, tensor: _Tensor) -> bool:
+        """Whether any of it is held."""
+        return self.has_heads or OF_HEADS.isdisjoint(tensor.sides)
+
+
+def _size(tensors: _Tensors, kind: _Kind, form: WeightForm) -> WeightSize:
+    """What is held of some tensors: of each the part along its sides."""
+    numbers, held_bytes = 0, 0
+    expert_numbers: Counter[int] = Counter()
+    expert_bytes: Counter[int] = Counter()
+    converted: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}  # by whether they are of latents
+    for tensor in filter(kind.has, tensors):
+        sides = kind.part_of(tensor)
+        own_bytes = _tensor_bytes(tensor, sides, kind, form, converted)
+        if tensor.expert is None:
+            numbers += math.prod(map(len, sides))
+            held_bytes += own_bytes
+        else:
+            expert_numbers[tensor.expert] += math.prod(map(len, sides))
+            expert_bytes[tensor.expert] += own_bytes
+    read_share, held_experts = _experts_held(kind, expert_bytes)
     return WeightSize(
-        numbers=numbers[False] - -numbers[True] * chosen // experts,
-        read_bytes=held_bytes[False] - -held_bytes[True] * chosen // experts,
-        held_bytes=sum(held_bytes.values()),
+        numbers=numbers + math.ceil(read_share * expert_numbers.total()),
+        read_bytes=held_bytes + math.ceil(read_share * expert_bytes.total()),
+        held_bytes=held_bytes + held_experts,
         converted=frozenset(converted[False]),
         of_latents=frozenset(converted[True]),
     )
+
+
+def _tensor_bytes(
+    tensor: _Tensor,
+    sides: Sequence[range],
+    kind: _Kind,
+    form: WeightForm,
+    converted: Mapping[bool, set[tuple[str, str]]],
+) -> int:
+    """What the part along `sides` takes; where it is not held as stored, `converted` is told."""
+    if is_of_state(tensor.sides, kind.layer):
+        return math.prod(map(len, sides)) * VECTOR_BYTES
+    if len(sides) == 1:
+        return form.vector_bytes(len(sides[0]))
+    rows, columns = sides
+    own = form.of_router() if is_router(tensor.sides) else form
+    if is_of_latents(tensor.sides):
+        own = form.of_latents(tensor.storage, apart=MADE_FROM_LATENT not in tensor.sides)
+    held_in = own.storage(tensor.storage, columns, tensor.lengths[1])
+    if form.converts(tensor.storage, held_in):
+        converted[is_of_latents(tensor.sides)].add((tensor.storage, held_in))
+    return form.matrix_bytes(held_in, len(rows), len(columns))
+
+
+def _experts_held(kind: _Kind, expert_bytes: Counter[int]) -> tuple[Fraction, int]:
+    """Which part of all experts' bytes a token reads, and how many of these bytes there is room for."""
+    whole, (chosen, experts) = kind.whole_experts, kind.layer.feed_forward.read_share
+    if whole is None:
+        return Fraction(chosen, experts), expert_bytes.total()
+    return Fraction(whole.of_a_row) / experts, whole.room * max(expert_bytes.values(), default=0)

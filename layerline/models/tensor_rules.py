@@ -23,6 +23,11 @@ QUERY_LATENT, LATENT, MADE_FROM_LATENT = "query_latent", "latent", "made_from_la
 READ_LATENTS, PLAIN = "read_latents", "plain"
 TAPS, CONVOLVED = "taps", "convolved"  # of a recurrent layer's convolution, and its channels
 KEY_HEADS = "key_heads"  # of a delta net, how many there are
+OF_HEADS = frozenset(
+    {QUERIES, KEYS, VALUES, ATTENDED, HEAD, HEADS, KEY_HEADS, QUERY_LATENT, LATENT, MADE_FROM_LATENT}
+    | {READ_LATENTS, PLAIN, TAPS, CONVOLVED}
+)
+"""Those that only tensors of what mixes tokens have."""
 TOKEN_INPUT, TOKEN_INPUTS = "token_input", "token_inputs"  # what a layer gets of the token by itself; what all get
 
 
@@ -49,8 +54,8 @@ class Place:
 class TensorRule:
     """A tensor of the model; in names `{n}` stands for the layer of one that every layer has.
 
-    A container may have it in another place instead, which is one of `otherwise`. Of those that are `an_experts` a row
-    reads what the experts have that it chooses.
+    A container may have it in another place instead, which is one of `otherwise`. Of those of an
+    `expert` a row reads what the experts have that it chooses.
     """
 
     name: str
@@ -58,7 +63,7 @@ class TensorRule:
     safetensors: Place
     gguf: Place
     otherwise: tuple[Place, ...] = ()
-    an_experts: bool = False
+    expert: int | None = None
 
 
 def side_lengths(spec: ModelSpec, layer: LayerSpec) -> dict[str, int]:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from layerline.plan import MAX_DEVICES
+from layerline.sharing import MAX_DEVICES
 from layerline.units import parse_bytes
 
 MAX_NAME_BYTES = 63

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from layerline.models.grouped import CELL_COLUMNS, grouped_form
 
-VERSION = 14  # of all that is said here; the library must have the same
+VERSION = 15  # of all that is said here; the library must have the same
 
 FORMATS = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -103,7 +103,7 @@ class Matrix(ctypes.Structure):
 
 
 class Experts(ctypes.Structure):
-    """The experts of a layer, the shared one the last if there is one, and how they are chosen."""
+    """The experts of a layer, the shared one the last if there is one, how they are chosen, and for which rows."""
 
     _fields_ = (
         ("gate_up", POINTER(Matrix)),
@@ -122,6 +122,9 @@ class Experts(ctypes.Structure):
         ("activation", c_int32),
         ("scale", c_float),
         ("weighs_input", c_int32),
+        ("copies", c_void_p),
+        ("turns", c_void_p),
+        ("rows", c_void_p),
     )
 
 

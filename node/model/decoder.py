@@ -27,6 +27,7 @@ from node.model.embedding import Embedding
 from node.model.feed_forward import FeedForward
 from node.model.latent_attention import LatentAttention
 from node.model.linear.forms import Linear
+from node.model.no_mixer import NoMixer
 from node.model.norm import Norm
 from node.model.recurrent.slots import StepSlots
 from node.model.recurrent_layer import RecurrentLayer
@@ -60,7 +61,7 @@ class Layer:
     """
 
     mixer_branch: Branch
-    mixer: SelfAttention | LatentAttention | RecurrentLayer
+    mixer: SelfAttention | LatentAttention | RecurrentLayer | NoMixer
     feed_forward_branch: Branch | None
     feed_forward: FeedForward
     output_scale: Tensor | None  # [1]
@@ -115,7 +116,8 @@ class Decoder:
         `inputs` are what each layer has of tokens, if they have any.
         """
         mixers = [layer.mixer for layer in self.layers]
-        ropes = {mixer.rope for mixer in mixers if not isinstance(mixer, RecurrentLayer) and mixer.rope is not None}
+        attentions = [mixer for mixer in mixers if not isinstance(mixer, RecurrentLayer | NoMixer)]
+        ropes = {mixer.rope for mixer in attentions if mixer.rope is not None}
         turns = {rope: rope.turns_at(attention.positions_T) for rope in ropes}
         step = Step(attention=attention, slots=slots, turns=turns)
         for index, layer in enumerate(self.layers):

@@ -8,16 +8,18 @@ Shapes: T rows, C hidden, N experts, K chosen by a row, P = TK pairs of a row an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from layerline.frames import Span
 from layerline.models.feed_forward_spec import ExpertsSpec
 from node.model.feed_forward import FeedForward
 from node.model.linear.forms import Linear
 from node.model.norm import Norm
+from node.slices.placed_experts import PlacedExperts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,12 +81,63 @@ def _largest(numbers_TN: Tensor, count: int) -> Tensor:
     return numbers_TN.sort(dim=1, descending=True, stable=True).indices.narrow(1, 0, count)
 
 
+class HeldExperts:
+    """The experts that are here, by their numbers, and which rows of theirs are computed here.
+
+    `placed_` says which; before that all are here, for all rows. `rows_N` counts the rows that chose each expert.
+    """
+
+    def __init__(self, experts: Mapping[int, FeedForward], count: int, positions: RowPositions) -> None:
+        self.experts = dict(experts)
+        self.rows_N = torch.zeros(count, dtype=torch.int64, device=positions.device)
+        self._positions = positions
+        self._placed: tuple[Tensor, Tensor] | None = None
+
+    def place_(self, experts: Mapping[int, FeedForward], placed: PlacedExperts) -> None:
+        """From now on these experts are here, and compute the rows that `placed` says."""
+        self.experts = dict(experts)
+        device = self._positions.device
+        self._placed = torch.from_numpy(placed.copies_E).to(device), torch.from_numpy(placed.turns_E).to(device)
+
+    @property
+    def are_placed(self) -> bool:
+        """Whether some are elsewhere."""
+        return self._placed is not None
+
+    def here(self, experts_TK: Tensor) -> Tensor | None:
+        """Of each pair of a row and an expert [T, K] whether it is computed here; None: all are."""
+        if self._placed is None:
+            return None
+        copies_E, turns_E = self._placed
+        return self._positions.now_T[:, None] % copies_E[experts_TK] == turns_E[experts_TK]
+
+    def here_shared(self) -> Tensor | None:
+        """The rows for which a shared expert is computed here; None: all."""
+        if self._placed is None or int(self._placed[0][-1]) == 1:
+            return None
+        copies, turn = (int(each[-1]) for each in self._placed)
+        return (self._positions.now_T % copies == turn).nonzero()[:, 0]
+
+
+class RowPositions:
+    """The positions of the rows of the step that is being computed, on `device`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.now_T = torch.zeros(0, dtype=torch.int64, device=device)
+
+    def take(self, spans: Sequence[Span]) -> None:
+        """Those of a step of these spans."""
+        positions = [position for span in spans for position in range(span.start, span.end)]
+        self.now_T = torch.tensor(positions, dtype=torch.int64, device=self.device)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpertsFeedForward:
-    """The experts that each row chose, weighed and added up, and the shared one beside them."""
+    """The experts that each row chose, weighed and added up, and the shared one beside them: what is here of them."""
 
     router: Router
-    experts: Sequence[FeedForward]
+    held: HeldExperts
     shared: FeedForward | None
 
     def __call__(self, x_TC: Tensor) -> Tensor:
@@ -93,19 +146,41 @@ class ExpertsFeedForward:
 
     def given(self, x_TC: Tensor, choice: Choice) -> Tensor:
         """The sum [T, C] of what chosen experts make of the rows. Nothing is read of experts that no row chose."""
-        chosen = choice.experts_TK.shape[1]
-        of_pairs_P = choice.experts_TK.flatten()
-        pairs_P = of_pairs_P.sort(stable=True).indices  # expert by expert
-        counts = torch.bincount(of_pairs_P, minlength=len(self.experts)).tolist()
         weights_P1, weighs_input = choice.weights_TK.flatten()[:, None], self.router.spec.weighs_input
-        made_PC = torch.empty((len(of_pairs_P), x_TC.shape[1]), dtype=x_TC.dtype, device=x_TC.device)
-        for expert, own in zip(self.experts, torch.split(pairs_P, counts), strict=True):
+        made_PC = self._made(x_TC, choice.experts_TK, weights_P1 if weighs_input else None)
+        weighed_PC = made_PC.float() if weighs_input else made_PC * weights_P1
+        sum_TC = weighed_PC.view(len(x_TC), choice.experts_TK.shape[1], -1).sum(1)
+        if self.shared is not None:
+            self._add_shared_(sum_TC, x_TC, self.shared, choice.shared_T1)
+        return sum_TC.to(x_TC.dtype)
+
+    def _made(self, x_TC: Tensor, experts_TK: Tensor, weights_P1: Tensor | None) -> Tensor:
+        """What its expert makes of the row of each pair, which is multiplied by its weight if there are weights.
+
+        Zeros of pairs that are computed elsewhere.
+        """
+        count, chosen = self.router.spec.count, experts_TK.shape[1]
+        of_pairs_P, here_TK = experts_TK.flatten(), self.held.here(experts_TK)
+        self.held.rows_N.add_(torch.bincount(of_pairs_P, minlength=count))
+        if here_TK is not None:
+            of_pairs_P = of_pairs_P.where(here_TK.flatten(), count)  # sorted behind all experts
+        pairs_P = of_pairs_P.sort(stable=True).indices  # expert by expert
+        counts = torch.bincount(of_pairs_P, minlength=count + 1).tolist()
+        new = torch.empty if here_TK is None else torch.zeros
+        made_PC = new((len(of_pairs_P), x_TC.shape[1]), dtype=x_TC.dtype, device=x_TC.device)
+        own_pairs = dict(enumerate(torch.split(pairs_P, counts)[:count]))
+        for expert, make in self.held.experts.items():
+            own = own_pairs[expert]
             if len(own):
                 rows_PC = x_TC.index_select(0, own // chosen)
-                made_PC[own] = expert((rows_PC * weights_P1[own]).to(x_TC.dtype) if weighs_input else rows_PC)
-        weighed_PC = made_PC.float() if weighs_input else made_PC * weights_P1
-        sum_TC = weighed_PC.view(len(x_TC), chosen, -1).sum(1)
-        if self.shared is not None:
-            shared_TC = self.shared(x_TC)
-            sum_TC += shared_TC if choice.shared_T1 is None else shared_TC * choice.shared_T1
-        return sum_TC.to(x_TC.dtype)
+                made_PC[own] = make(rows_PC if weights_P1 is None else (rows_PC * weights_P1[own]).to(x_TC.dtype))
+        return made_PC
+
+    def _add_shared_(self, sum_TC: Tensor, x_TC: Tensor, shared: FeedForward, weights_T1: Tensor | None) -> None:
+        rows = self.held.here_shared()
+        if rows is None:
+            shared_TC = shared(x_TC)
+            sum_TC += shared_TC if weights_T1 is None else shared_TC * weights_T1
+        elif len(rows):
+            made_RC = shared(x_TC[rows])
+            sum_TC[rows] += made_RC if weights_T1 is None else made_RC * weights_T1[rows]

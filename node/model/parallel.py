@@ -21,6 +21,7 @@ from node.model.decoder import Decoder, Layer
 from node.model.embedding import Embedding
 from node.model.feed_forward import FeedForward
 from node.model.linear.forms import Linear
+from node.model.no_mixer import NoMixer
 from node.ranks.group import RankGroup
 
 
@@ -38,7 +39,7 @@ class RowParallel:
 
 
 class SummedFeedForward:
-    """One of which each rank has some columns, or some of every expert: every rank gets the whole sum."""
+    """One of which each rank has some columns, of every expert too, or some experts: every rank gets the whole sum."""
 
     def __init__(self, feed_forward: FeedForward, group: RankGroup) -> None:
         self._feed_forward = feed_forward
@@ -86,9 +87,14 @@ def joined(decoder: Decoder, vocabulary: range, group: RankGroup) -> Decoder:
 
 def _joined_layer(layer: Layer, group: RankGroup) -> Layer:
     mixer = layer.mixer
+    whole = (
+        NoMixer(group.all_reduce_)
+        if isinstance(mixer, NoMixer)
+        else dataclasses.replace(mixer, output=RowParallel(mixer.output, group))
+    )
     return dataclasses.replace(
         layer,
-        mixer=dataclasses.replace(mixer, output=RowParallel(mixer.output, group)),
+        mixer=whole,
         feed_forward=_joined_feed_forward(layer.feed_forward, group),
     )
 

@@ -6,7 +6,6 @@ Shapes: T rows, C hidden, N numbers of a row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,12 +14,8 @@ from torch import Tensor
 
 from layerline.errors import StageFailedError
 from layerline.frames import Frame, TensorBytes
-from layerline.models.card import ModelCard
-from layerline.models.model_parts import ModelPart
 from layerline.models.row_layout import StageRows
-from layerline.models.sizes import ModelSizes
 from layerline.models.slot_sizes import slots_of
-from layerline.plan import StageSpec
 from layerline.step_result import SampledToken
 from node.model.attention.backend import LayerAttention, PagedAttention
 from node.model.attention.row_choice import row_attention_on
@@ -28,16 +23,21 @@ from node.model.attention.run_attention import RunAttention
 from node.model.captured_steps import CapturedSteps, capture_on
 from node.model.carrying import CarryingPass
 from node.model.decoder import Decoder
+from node.model.latent_attention import LatentAttention
 from node.model.linear.load import HeldAs
+from node.model.no_mixer import NoMixer
 from node.model.parallel import joined
 from node.model.recurrent.slots import Slots
 from node.model.recurrent_layer import RecurrentLayer
+from node.model.self_attention import SelfAttention
+from node.model.stage_experts import TorchStageExperts
 from node.model.stored.products import block_kernels_on
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
 from node.model.token_sampling import TokenSampling
-from node.model.weights import Held, load_decoder
+from node.model.weights import load_decoder
 from node.ranks.group import RankGroup
 from node.slices.carried_heads import CarriedHeads
+from node.slices.stage_part import StagePart
 from node.slices.tensor_source import Progress
 from node.step.computation import in_blocks
 from node.step.sampled_token import WantedToken
@@ -55,10 +55,13 @@ class TorchComputation:
         slots: Slots,
         sampling: TokenSampling,
         device: torch.device,
+        experts: TorchStageExperts,
         weights_bytes: int,
         captured: CapturedSteps | None = None,
         carrying: CarryingPass | None = None,
     ) -> None:
+        self.experts = experts
+        self._are_spread = experts.are_spread
         self.weights_bytes = weights_bytes
         self._captured = captured
         self._carrying = carrying
@@ -77,6 +80,8 @@ class TorchComputation:
     def passed(self, frame: Frame) -> TorchRows:
         """The frame's rows after the layers."""
         x_TC = tensor_from_bytes(frame.tensor, self._device)
+        if self._are_spread:
+            self.experts.positions.take(frame.spans)
         if self._carrying is not None:
             ids_T = None if frame.ids is None else tensor_from_bytes(frame.ids, self._device)
             x_TC, row_TN = self._carrying.passed(x_TC, ids_T, frame.spans, self._slots.plan(frame.spans))
@@ -130,26 +135,21 @@ class TorchRows:
         ]
 
 
-def load_computation(
-    card: ModelCard, path: Path, spec: StageSpec, part: ModelPart, progress: Progress, group: RankGroup, threads: int
-) -> TorchComputation:
+def load_computation(own: StagePart, progress: Progress, group: RankGroup, threads: int) -> TorchComputation:
     """Loads the layers' weights, then allocates their pages; on the CPU it computes with `threads` threads.
 
-    Raises StageFailedError for a device that is not there, ModelCorruptError for files that are not what `card` says,
+    Raises StageFailedError for a device that is not there, ModelCorruptError for files that are not what the card says,
     and RuntimeError if the device is full.
     """
     torch.set_num_threads(threads)
+    spec = own.spec
     dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[group.rank])
-    sizes = ModelSizes.of_stage(card, spec).of_rank(part)
-    weights_bytes = sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1))
     held_as = HeldAs(dtype=dtype, device=device, weights=spec.held_weights, kernels=block_kernels_on(device))
-    held = Held(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, held_as=held_as)
-    decoder = load_decoder(card, path, held, weights_bytes, progress)
-    rows, own = StageRows.of(card.spec, range(spec.first_layer, spec.last_layer + 1)), part.part_of(card.spec)
-    outside = [LayerAttention(spec=own.layer(source).attention) for source in rows.outside]
-    mixers = [layer.mixer for layer in decoder.layers]
+    decoder, experts = load_decoder(own, held_as, progress)
+    rows, part = StageRows.of(own.model, own.layers), own.own
+    outside = [LayerAttention(spec=part.layer(source).attention) for source in rows.outside]
     attention = RunAttention.allocate(
-        [*(None if isinstance(mixer, RecurrentLayer) else mixer.core for mixer in mixers), *outside],
+        [*(_core(layer.mixer) for layer in decoder.layers), *outside],
         pages=spec.pages,
         page_tokens=spec.page_tokens,
         kv_dtype=spec.held_kv_dtype,
@@ -158,22 +158,26 @@ def load_computation(
         rows=row_attention_on(device),
         page_numbers=rows.all_page_numbers,
     )
-    recurrent = [decoder.spec.layer(n).recurrent for n in range(spec.first_layer, spec.last_layer + 1)]
-    slots = Slots(recurrent, slots_of(card.spec, spec.held_kv_dtype, spec.pages * spec.page_tokens), device)
-    has_experts = any(kind.feed_forward.experts for kind in card.spec.kinds)
+    recurrent = [part.layer(number).recurrent if own.part.has_heads else None for number in own.layers]
+    slots = Slots(recurrent, slots_of(own.model, spec.held_kv_dtype, spec.pages * spec.page_tokens), device)
+    has_experts = any(kind.feed_forward.experts for kind in own.model.kinds)
     # Which experts are launched is another each time, and which slots are used; rows that carry something come from
     # elsewhere each time.
-    varies = has_experts or any(recurrent) or rows.needs_more
+    varies = has_experts or own.model.is_recurrent or rows.needs_more
     capture = None if varies else capture_on(device)
     if group.count > 1:
-        decoder, capture = joined(decoder, part.vocabulary, group), None  # what ranks do together is not captured
+        decoder, capture = joined(decoder, own.part.vocabulary, group), None  # what ranks do together is not captured
     captured = None if capture is None else CapturedSteps(decoder, attention, capture)
-    sampling = TokenSampling(part.vocabulary.start, group)
+    sampling = TokenSampling(own.part.vocabulary.start, group)
     carrying = None
     if rows.needs_more:
-        heads = {source: CarriedHeads.of(card.spec, part, source) for source in {*rows.outside, *rows.made}}
+        heads = {source: CarriedHeads.of(own.model, own.part, source) for source in {*rows.outside, *rows.made}}
         carrying = CarryingPass(decoder, attention, rows, heads, group)
-    return TorchComputation(decoder, attention, slots, sampling, device, weights_bytes, captured, carrying)
+    return TorchComputation(decoder, attention, slots, sampling, device, experts, own.weights_bytes, captured, carrying)
+
+
+def _core(mixer: SelfAttention | LatentAttention | RecurrentLayer | NoMixer) -> LayerAttention | None:
+    return None if isinstance(mixer, RecurrentLayer | NoMixer) else mixer.core
 
 
 def _device(name: str) -> torch.device:

@@ -6,7 +6,6 @@ Shapes: T rows, C hidden, V the tokens of this rank.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -14,15 +13,12 @@ from numpy.typing import NDArray
 
 from layerline.errors import StageFailedError
 from layerline.frames import Frame, TensorBytes
-from layerline.models.card import ModelCard
 from layerline.models.model_parts import ModelPart
-from layerline.models.recurrent import DeltaNetSpec
+from layerline.models.recurrent import DeltaNetSpec, RecurrentSpec
 from layerline.models.row_layout import StageRows
-from layerline.models.sizes import ModelSizes
 from layerline.models.slot_sizes import slots_of
-from layerline.models.spec import ModelSpec
+from layerline.models.spec import AttentionSpec, ModelSpec
 from layerline.models.workspace import LOGITS_ROWS
-from layerline.plan import StageSpec
 from layerline.step_result import SampledToken
 from node.kernels.engine import Engine
 from node.kernels.library import KernelsMissingError, chosen_instruction_set, library
@@ -31,11 +27,13 @@ from node.native.delta_net import delta_net_bytes
 from node.native.kv_pages import KvPages
 from node.native.layers import Carried, NativeLayers, RankSums, Sizes
 from node.native.program import NativeLayer
-from node.native.weights import Wanted, load_weights
+from node.native.stage_experts import NativeStageExperts
+from node.native.weights import load_weights
 from node.ranks.group import RankGroup
 from node.slices.carried_heads import CarriedHeads
+from node.slices.stage_part import StagePart
 from node.slices.tensor_source import Progress
-from node.step.computation import in_blocks, wanted_rows
+from node.step.computation import StageExperts, in_blocks, wanted_rows
 from node.step.sampled_token import WantedToken, sampled_token
 from node.step.span_scores import KnownToken
 from node.step.token_scores import Likelihoods, likelihoods
@@ -75,7 +73,10 @@ class AloneUse:
 class NativeComputation:
     """The `Computation` of `layers`."""
 
-    def __init__(self, layers: NativeLayers, use: LogitsUse, *, weights_bytes: int, kv_bytes: int) -> None:
+    def __init__(
+        self, layers: NativeLayers, use: LogitsUse, experts: StageExperts, *, weights_bytes: int, kv_bytes: int
+    ) -> None:
+        self.experts = experts
         self.weights_bytes = weights_bytes
         self.kv_bytes = kv_bytes
         self._layers = layers
@@ -118,39 +119,41 @@ class NativeRows:
         return [self._layers.normed(self._x_TC[rows.start : rows.stop]).sum(axis=0) for rows in ranges]
 
 
-def load_computation(
-    card: ModelCard, path: Path, spec: StageSpec, part: ModelPart, progress: Progress, group: RankGroup, threads: int
-) -> NativeComputation:
+def load_computation(own: StagePart, progress: Progress, group: RankGroup, threads: int) -> NativeComputation:
     """Loads the layers' weights, then allocates their pages; it computes with `threads` threads.
 
-    Raises StageFailedError where there are no kernels, ModelCorruptError for files that are not what `card` says, and
+    Raises StageFailedError where there are no kernels, ModelCorruptError for files that are not what the card says, and
     MemoryError if memory is short.
     """
-    own = part.part_of(card.spec)
-    engine = _engine(threads, own)
-    sizes = ModelSizes.of_stage(card, spec).of_rank(part)
-    total_bytes = sizes.weights_bytes(range(spec.first_layer, spec.last_layer + 1))
-    wanted = Wanted(first_layer=spec.first_layer, last_layer=spec.last_layer, part=part, weights=spec.held_weights)
-    weights = load_weights(library(), card, path, wanted, total_bytes, progress)
-    rows = StageRows.of(card.spec, range(spec.first_layer, spec.last_layer + 1))
+    spec, part = own.spec, own.own
+    engine = _engine(threads, part)
+    weights = load_weights(library(), own, progress)
+    rows = StageRows.of(own.model, own.layers)
     pages = KvPages(
-        [*(layer.spec.mixer for layer in weights.layers), *(own.layer(each).attention for each in rows.outside)],
+        [*map(_mixer_spec, weights.layers), *(part.layer(each).attention for each in rows.outside)],
         pages=spec.pages,
         page_tokens=spec.page_tokens,
         kv_dtype=spec.held_kv_dtype,
         sinks=[*(_sinks(layer) for layer in weights.layers), *(None for _ in rows.outside)],
         page_numbers=rows.all_page_numbers,
-        slots=slots_of(card.spec, spec.held_kv_dtype, spec.pages * spec.page_tokens),
+        slots=slots_of(own.model, spec.held_kv_dtype, spec.pages * spec.page_tokens),
     )
-    heads = {source: CarriedHeads.of(card.spec, part, source) for source in {*rows.outside, *rows.made}}
-    sums, use = _among(part, group)
+    heads = {source: CarriedHeads.of(own.model, own.part, source) for source in {*rows.outside, *rows.made}}
+    sums, use = _among(own.part, group)
     held = Sizes(max_rows=spec.max_rows, precision=spec.precision, dtype=spec.dtype)
-    layers = NativeLayers(engine, own, weights, pages, held, Carried(rows=rows, heads=heads), sums)
-    return NativeComputation(layers, use, weights_bytes=total_bytes, kv_bytes=pages.nbytes)
+    layers = NativeLayers(engine, part, weights, pages, held, Carried(rows=rows, heads=heads), sums)
+    return NativeComputation(
+        layers, use, NativeStageExperts(own, weights.experts), weights_bytes=own.weights_bytes, kv_bytes=pages.nbytes
+    )
+
+
+def _mixer_spec(layer: NativeLayer) -> AttentionSpec | RecurrentSpec | None:
+    return None if layer.mixing is None else layer.spec.mixer
 
 
 def _sinks(layer: NativeLayer) -> NDArray[np.float32] | None:
-    return layer.mixer.sinks if isinstance(layer.mixer, NativeAttention) else None
+    mixer = None if layer.mixing is None else layer.mixing.mixer
+    return mixer.sinks if isinstance(mixer, NativeAttention) else None
 
 
 def _among(part: ModelPart, group: RankGroup) -> tuple[RankSums | None, LogitsUse]:

@@ -24,7 +24,7 @@ class KvPages:
 
     def __init__(
         self,
-        layers: Sequence[AttentionSpec | RecurrentSpec],
+        layers: Sequence[AttentionSpec | RecurrentSpec | None],
         *,
         pages: int,
         page_tokens: int,
@@ -34,7 +34,7 @@ class KvPages:
         slots: int = 0,
     ) -> None:
         """`sinks` are those of each layer's heads; empty: none has any. `page_numbers` says for each layer whose pages
-        it reads; empty: its own."""
+        it reads; empty: its own. A layer that is None keeps nothing."""
         assert page_tokens % TILE == 0, "a page is whole tiles"
         self.page_tokens = page_tokens
         self._sinks = sinks or [None] * len(layers)
@@ -48,7 +48,7 @@ class KvPages:
                 if number not in memory:
                     memory[number] = aligned_bytes(pages * self.page_tiles * spec.kv_heads * size)
                 self.states[place] = _state(spec, memory[number], size, kv_dtype, own)
-            elif not isinstance(spec, AttentionSpec):
+            elif spec is not None and not isinstance(spec, AttentionSpec):
                 memory[number] = aligned_bytes(slots * slot_bytes(spec))
                 self.states[place].states = States(memory[number].ctypes.data, spec.state_numbers)
         self._memory = list(memory.values())

@@ -21,7 +21,7 @@ from node.kernels.engine import Engine, aligned_bytes, aligned_rows
 from node.kernels.structures import Rotation, Rows, Work
 from node.native.attention import NativeAttention
 from node.native.carrying_program import Carrying
-from node.native.feed_forward import experts_of
+from node.native.experts import experts_of
 from node.native.kv_pages import KvPages
 from node.native.matrices import NativeMatrix
 from node.native.operations import Buffer
@@ -244,10 +244,12 @@ class _Buffers:
 
 
 def _copied_numbers(layer: NativeLayer) -> int:
-    return layer.mixer.copied_numbers if isinstance(layer.mixer, NativeAttention) else 0
+    mixer = None if layer.mixing is None else layer.mixing.mixer
+    return mixer.copied_numbers if isinstance(mixer, NativeAttention) else 0
 
 
 def _matrices(layer: NativeLayer) -> tuple[NativeMatrix, ...]:
     """Those that all rows of a step are multiplied with."""
     behind = () if layer.token_branch is None else layer.token_branch.matrices
-    return *layer.mixer.row_matrices, layer.attention_output, *layer.feed_forward.row_matrices, *behind
+    mixing = () if layer.mixing is None else (*layer.mixing.mixer.row_matrices, layer.mixing.output)
+    return *mixing, *layer.feed_forward.row_matrices, *behind

@@ -6,7 +6,7 @@ Shapes: I inputs, O outputs.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,12 @@ class Panels:
     memory: NDArray[np.uint8]
     order_I: NDArray[np.int32] | None = None
 
+    def moved(self, room: Room) -> Panels:
+        """The same in that room."""
+        memory = room.take(self.memory.nbytes)
+        memory[:] = self.memory
+        return replace(self, memory=memory)
+
     def segment(self, first_output: int) -> Segment:
         """These rows as some of a matrix."""
         return Segment(
@@ -42,13 +48,10 @@ class Panels:
 
 
 class Room:
-    """Memory for so many bytes of several matrices, which lie side by side.
+    """Memory for several matrices, which lie side by side."""
 
-    One large piece is in few large pages, where many small ones are in many small pages, which takes longer to read.
-    """
-
-    def __init__(self, nbytes: int) -> None:
-        self._memory = aligned_bytes(nbytes)
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self._memory = memory
         self._taken = 0
 
     def take(self, nbytes: int) -> NDArray[np.uint8]:
@@ -82,6 +85,10 @@ class NativeMatrix:
             segment_count=len(parts),
         )
 
+    def moved(self, room: Room) -> NativeMatrix:
+        """The same, its panels in that room."""
+        return NativeMatrix([part.moved(room) for part in self.parts], self.bias_O)
+
     @property
     def nbytes(self) -> int:
         """Bytes of its panels; orders are small beside them."""
@@ -109,10 +116,9 @@ def load_vector(source: TensorSource, slices: Sequence[TensorSlice]) -> NDArray[
     return vector
 
 
-def room_for(source: TensorSource, slices: Iterable[TensorSlice], weights: str) -> Room:
-    """Room for these slices of matrices."""
-    sizes = (matrix_bytes(_storage(source, each, weights), *each.shape) for each in slices)
-    return Room(sum(map(in_room, sizes)))
+def held_bytes(source: TensorSource, wanted: TensorSlice, weights: str) -> int:
+    """What the panels of a slice take."""
+    return matrix_bytes(_storage(source, wanted, weights), *wanted.shape)
 
 
 def _storage(source: TensorSource, wanted: TensorSlice, weights: str) -> str:

@@ -21,7 +21,8 @@ from layerline.models.spec import LayerSpec, ModelSpec
 from node.kernels.structures import Operation, OperationKind
 from node.native.attention import NativeAttention
 from node.native.carrying_program import Carrying
-from node.native.feed_forward import NativeBranches, NativeExperts, NativeFeedForward, gate_kind
+from node.native.experts import NativeBranches, NativeExperts
+from node.native.feed_forward import NativeFeedForward, gate_kind
 from node.native.latent import NativeLatent
 from node.native.matrices import NativeMatrix
 from node.native.operations import Buffer, Operations, norm, product, scaled
@@ -30,13 +31,20 @@ from node.native.token_inputs import NativeTokenBranch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NativeMixing:
+    """What mixes tokens, which gives its own operations, and the matrix behind it."""
+
+    mixer: NativeAttention | NativeLatent | NativeRecurrent
+    output: NativeMatrix
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NativeLayer:
-    """The weights of one layer; what mixes tokens gives its own operations."""
+    """The weights of one layer; a rank without heads has no `mixing`."""
 
     spec: LayerSpec
     attention_norm_C: NDArray[np.float32] | None
-    mixer: NativeAttention | NativeLatent | NativeRecurrent
-    attention_output: NativeMatrix
+    mixing: NativeMixing | None
     attention_after_norm_C: NDArray[np.float32] | None
     feed_forward_norm_C: NDArray[np.float32] | None
     feed_forward: NativeFeedForward | NativeExperts | NativeBranches
@@ -132,8 +140,12 @@ class _Building:
         """Layer number `index` of the stage."""
         spec = layer.spec
         source = yield from self._read(layer.attention_norm_C)
-        yield from self._mixed(layer, source, index)
-        yield from self._added(layer.attention_output, layer.attention_after_norm_C, spec.branch_scale)
+        if layer.mixing is None:
+            nothing = Operation(kind=OperationKind.SCALE, size=self._spec.hidden, number=0.0)
+            yield from self._joined(nothing, layer.attention_after_norm_C, spec.branch_scale)
+        else:
+            yield from self._mixed(layer.mixing, source, index)
+            yield from self._added(layer.mixing.output, layer.attention_after_norm_C, spec.branch_scale)
         if not spec.parallel:
             source = yield from self._read(layer.feed_forward_norm_C)
         after_C, made = layer.feed_forward_after_norm_C, layer.feed_forward
@@ -151,12 +163,12 @@ class _Building:
         if layer.output_scale is not None:
             yield from scaled(Buffer.RESIDUAL, self._spec.hidden, layer.output_scale)
 
-    def _mixed(self, layer: NativeLayer, source: Buffer, index: int) -> Operations:
+    def _mixed(self, mixing: NativeMixing, source: Buffer, index: int) -> Operations:
         """What attention or a recurrent layer gives for the rows of `source`, in Buffer.NARROW."""
-        if isinstance(layer.mixer, NativeAttention):
-            yield from layer.mixer.mixed(source, index, self._carrying.kept(index))
+        if isinstance(mixing.mixer, NativeAttention):
+            yield from mixing.mixer.mixed(source, index, self._carrying.kept(index))
         else:
-            yield from layer.mixer.mixed(source, index)
+            yield from mixing.mixer.mixed(source, index)
 
     def _gated(self, spec: FeedForwardSpec, source: Buffer, own: NativeFeedForward) -> Operations:
         """What the gate of a dense one lets through, in Buffer.NARROW."""

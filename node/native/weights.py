@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layerline.models.card import ModelCard
 from layerline.models.feed_forward_spec import FeedForwardSpec
-from layerline.models.model_parts import ModelPart
 from layerline.models.read import TensorReader
-from layerline.models.spec import AttentionSpec, LayerSpec, ModelSpec
+from layerline.models.spec import AttentionSpec, LayerSpec
 from node.kernels.library import Library
 from node.native.attention import NativeAttention
-from node.native.feed_forward import NativeBranches, NativeExperts, NativeFeedForward, load_experts
+from node.native.expert_load import ExpertLoading, LayerExperts
+from node.native.experts import NativeBranches, NativeExperts, experts_of
+from node.native.feed_forward import NativeFeedForward
 from node.native.latent import NativeLatent, load_latent
-from node.native.matrices import NativeMatrix, load_matrix, load_vector, room_for
-from node.native.program import NativeLayer
+from node.native.matrices import NativeMatrix, load_matrix, load_vector
+from node.native.program import NativeLayer, NativeMixing
 from node.native.recurrent import NativeRecurrent, load_recurrent
 from node.native.token_inputs import NativeTokenBranch, NativeTokenInputs
-from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
+from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices
 from node.slices.latent_slices import LatentSlices
 from node.slices.layer_slices import EndSlices, LayerSlices, MixerSlices
 from node.slices.recurrent_slices import RecurrentSlices
 from node.slices.rope_frequencies import frequencies, value_order
+from node.slices.stage_part import StagePart
 from node.slices.tensor_source import Progress, TensorSlice, TensorSource
 from node.slices.token_input_slices import TokenInputSlices
 
@@ -53,36 +55,33 @@ class NativeWeights:
     output: NativeMatrix | None
     final_norm_C: NDArray[np.float32] | None
     token_inputs: NativeTokenInputs | None
+    experts: Mapping[int, LayerExperts]  # of the layers that have some, by their numbers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """What is to be loaded: of layers first_layer..last_layer the part `part`, held as `weights` says."""
-
-    first_layer: int
-    last_layer: int
-    part: ModelPart
-    weights: str
-
-
-def load_weights(
-    library: Library, card: ModelCard, path: Path, wanted: Wanted, total_bytes: int, progress: Progress
-) -> NativeWeights:
+def load_weights(library: Library, wanted: StagePart, progress: Progress) -> NativeWeights:
     """Raises ModelCorruptError if a tensor is missing, has another shape, or its bytes have changed."""
-    with TensorReader(path, card) as reader:
-        return _Loading(library, TensorSource(card, reader, total_bytes, progress), card.spec, wanted).load()
+    with _opened(wanted, wanted.weights_bytes, progress) as source:
+        return _Loading(library, source, wanted).load()
+
+
+@contextmanager
+def _opened(wanted: StagePart, total_bytes: int, progress: Progress) -> Iterator[TensorSource]:
+    with TensorReader(wanted.path, wanted.card) as reader:
+        yield TensorSource(wanted.card, reader, total_bytes, progress)
 
 
 class _Loading:
     """One loading, by several threads: what they spend their time with are hashes and copies, without Python's lock."""
 
-    def __init__(self, library: Library, source: TensorSource, model: ModelSpec, wanted: Wanted) -> None:
+    def __init__(self, library: Library, source: TensorSource, wanted: StagePart) -> None:
         self._library = library
         self._source = source
-        self._model = model
+        self._model = wanted.model
         self._wanted = wanted
-        self._part = wanted.part.part_of(model)
-        self._numbers = range(wanted.first_layer, wanted.last_layer + 1)
+        self._weights = wanted.spec.held_weights
+        self._part = wanted.own
+        self._numbers = wanted.layers
+        self._experts: dict[int, LayerExperts] = {}
         mixers = [self._part.layer(number).mixer for number in self._numbers]
         attentions = [mixer for mixer in mixers if isinstance(mixer, AttentionSpec)]
         wanted_ropes = ((spec.rope, spec.head_dim) for spec in attentions if spec.rope is not None)
@@ -110,6 +109,7 @@ class _Loading:
             output=own_output.result() if own_output else None,
             final_norm_C=load_vector(self._source, ends.final_norm) if has_last else None,
             token_inputs=inputs.result(),
+            experts=self._experts,
         )
 
     def _token_inputs(self) -> NativeTokenInputs | None:
@@ -135,14 +135,19 @@ class _Loading:
         return NativeLayer(
             spec=spec,
             attention_norm_C=self._vector(slices.attention_norm),
-            mixer=self._mixer(spec, slices.mixer),
-            attention_output=self._matrix(slices.attention_output, slices.attention_output_bias),
+            mixing=self._mixing(spec, slices) if self._wanted.part.has_heads else None,
             attention_after_norm_C=self._vector(slices.attention_after_norm),
             feed_forward_norm_C=self._vector(slices.feed_forward_norm),
-            feed_forward=self._feed_forward(spec.feed_forward, slices.feed_forward),
+            feed_forward=self._feed_forward(number, spec.feed_forward, slices.feed_forward),
             feed_forward_after_norm_C=self._vector(slices.feed_forward_after_norm),
             output_scale=None if output_scale is None else float(output_scale[0]),
             token_branch=self._token_branch(slices) if spec.token_input else None,
+        )
+
+    def _mixing(self, layer: LayerSpec, slices: LayerSlices) -> NativeMixing:
+        return NativeMixing(
+            mixer=self._mixer(layer, slices.mixer),
+            output=self._matrix(slices.attention_output, slices.attention_output_bias),
         )
 
     def _mixer(self, layer: LayerSpec, own: MixerSlices) -> NativeAttention | NativeLatent | NativeRecurrent:
@@ -153,7 +158,7 @@ class _Loading:
         rotation = None if spec.rope is None else self._rotations.index((spec.rope, spec.head_dim))
         if isinstance(own, LatentSlices):
             assert rotation is not None, "the key beside a latent is turned"
-            return load_latent(self._library, self._source, spec, rotation, own, self._wanted.weights, self._matrix)
+            return load_latent(self._library, self._source, spec, rotation, own, self._weights, self._matrix)
         order = value_order(spec)
         return NativeAttention(
             spec=spec,
@@ -167,28 +172,32 @@ class _Loading:
         )
 
     def _feed_forward(
-        self, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices
+        self, layer: int, spec: FeedForwardSpec, slices: FeedForwardSlices | ExpertsSlices
     ) -> NativeFeedForward | NativeExperts | NativeBranches:
         if isinstance(slices, FeedForwardSlices):
             return NativeFeedForward.of(slices, self._matrix)
-        weights = self._wanted.weights
-        matrices = [part for expert in slices.experts for part in (*expert.gate_up, *expert.down)]
-        room = room_for(self._source, matrices, weights)
-
-        def matrix(own: Slices, bias: Slices) -> NativeMatrix:
-            return load_matrix(self._library, self._source, own, weights, bias, room.take)
-
-        return load_experts(spec, slices, matrix, self._router, self._vector)
-
-    def _router(self, slices: Slices, bias: Slices) -> NativeMatrix:
-        """As it is stored, whatever other matrices are held in."""
-        return load_matrix(self._library, self._source, slices, "stored", bias)
+        loading = ExpertLoading(library=self._library, source=self._source, weights=self._weights, slices=slices)
+        placement, whole = self._wanted.placements.get(layer), self._wanted.of_layer(layer).whole_experts
+        placed = None if placement is None else self._wanted.placed(layer, placement)
+        made, slots = loading.experts(spec, placed, whole.room if whole else 0)
+        experts = experts_of(made)
+        assert experts is not None, "some have been made"
+        further = functools.partial(_further_experts, self._wanted, loading)
+        self._experts[layer] = LayerExperts(experts=experts, slots=slots, further=further)
+        return made
 
     def _vector(self, slices: Sequence[TensorSlice]) -> NDArray[np.float32] | None:
         return load_vector(self._source, slices) if slices else None
 
     def _matrix(self, slices: Sequence[TensorSlice], bias: Sequence[TensorSlice] = ()) -> NativeMatrix:
-        return load_matrix(self._library, self._source, slices, self._wanted.weights, bias)
+        return load_matrix(self._library, self._source, slices, self._weights, bias)
+
+
+def _further_experts(wanted: StagePart, loading: ExpertLoading, experts: Iterable[int]) -> dict[int, NativeFeedForward]:
+    """These of a layer, read anew from its files."""
+    with _opened(wanted, 0, lambda _done_bytes, _total_bytes: None) as source:
+        anew = replace(loading, source=source)
+        return {expert: anew.expert(expert) for expert in experts}
 
 
 def _loading_threads() -> int:

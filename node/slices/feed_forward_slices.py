@@ -48,18 +48,19 @@ class BranchNormSlices:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpertsSlices:
-    """Those of experts, the shared one the last if there is one; the last row of the router is for its gate, if any."""
+    """Those of all experts and of the shared one; the last row of the router is for the gate of that, if it has any."""
 
     router: Slices
     router_bias: Slices
     choice_bias: Slices
     expert_scales: Slices
     experts: tuple[FeedForwardSlices, ...]
+    shared: FeedForwardSlices | None
     norms: BranchNormSlices | None  # None: they are not apart
 
 
 def feed_forward_slices(
-    spec: FeedForwardSpec, sides: Sides, prefix: str, *, is_first: bool
+    spec: FeedForwardSpec, sides: Sides, prefix: str, *, is_first: bool, has_whole_experts: bool = False
 ) -> FeedForwardSlices | ExpertsSlices:
     """Those of a layer whose tensors are called `prefix` and so on."""
     experts, hidden, bias = spec.experts, sides.hidden, spec.bias
@@ -69,21 +70,22 @@ def feed_forward_slices(
     def vector(name: str, rows: Side = sides.experts, *, wanted: bool = True) -> Slices:
         return (TensorSlice(name=prefix + name, rows=rows),) if wanted else ()
 
-    chosen = [
-        FeedForwardSlices.of(f"{prefix}experts.{expert}.", sides.feed_forward, hidden, bias=bias, is_first=is_first)
+    has_bias = is_first or has_whole_experts
+    chosen = tuple(
+        FeedForwardSlices.of(f"{prefix}experts.{expert}.", sides.feed_forward, hidden, bias=bias, is_first=has_bias)
         for expert in range(experts.count)
-    ]
-    shared = [
-        FeedForwardSlices.of(f"{prefix}shared.", sides.shared, hidden, bias=bias, is_first=is_first)
-        for _ in range(experts.shared_intermediate > 0)
-    ]
+    )
+    shared = None
+    if experts.shared_intermediate:
+        shared = FeedForwardSlices.of(f"{prefix}shared.", sides.shared, hidden, bias=bias, is_first=is_first)
     logits = [("router", sides.experts), ("shared_logit", sides.one)][: 1 + experts.shared_gate]
     return ExpertsSlices(
         router=tuple(TensorSlice(name=prefix + name, rows=rows, columns=hidden) for name, rows in logits),
         router_bias=vector("router_bias", wanted=experts.router_bias),
         choice_bias=vector("choice_bias", wanted=experts.choice_bias),
         expert_scales=vector("expert_scales", wanted=experts.expert_scales),
-        experts=(*chosen, *shared),
+        experts=chosen,
+        shared=shared,
         norms=BranchNormSlices(
             router=vector("router_norm", hidden),
             before=vector("experts_norm", hidden),

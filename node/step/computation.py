@@ -7,13 +7,14 @@ the rows are after the layers; whoever has those asks them for what the stage is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerline.frames import Frame, Span, TensorBytes
+from layerline.models.expert_placement import ExpertPlacement
 from layerline.models.workspace import LOGITS_ROWS
 from layerline.step_result import SampledToken
 from node.step.sampled_token import WantedToken
@@ -42,8 +43,26 @@ class PassedRows(Protocol):
         """The sum [hidden] of the rows of each range, each row after the last norm."""
 
 
+class StageExperts(Protocol):
+    """The experts of a stage's layers, or those that a rank has of them."""
+
+    def rows(self) -> dict[int, tuple[int, ...]]:
+        """How many rows have chosen each expert of each layer that has some, by the layers' numbers."""
+
+    def prepared(self, layer: int, placement: ExpertPlacement) -> Callable[[], None]:
+        """Loads what this rank lacks of a placement, while others compute; what is returned puts it into effect.
+
+        That is called between two steps, and does not fail. ValueError if it is no placement for this stage,
+        ModelCorruptError, OSError, MemoryError or RuntimeError if something cannot be loaded: nothing has changed then.
+        """
+
+
 class Computation(Protocol):
     """The layers of a stage in memory, or one rank's part of them."""
+
+    @property
+    def experts(self) -> StageExperts:
+        """The layers' experts, if they have any."""
 
     @property
     def weights_bytes(self) -> int:

@@ -19,7 +19,7 @@ SAMPLING = (
     " --json-schema --logprobs --no-thinking --seed --stop --system"
 )
 HTTP = "--http --api-key-file --http-open --http-name --cors --http-cert --http-key --drain --chat-template"
-PLACEMENT = "--layers --tensor-parallel --dtype --weights --precision --kv-dtype --context"
+PLACEMENT = "--layers --tensor-parallel --experts --expert-device --dtype --weights --precision --kv-dtype --context"
 FINDING = "--coordinator --node --no-mdns"
 NODE = "--name --host --port --device --memory --threads --models --no-mdns --keep-alive --config"
 

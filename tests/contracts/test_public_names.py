@@ -82,5 +82,5 @@ def test_the_options_of_a_request_are_these() -> None:
     assert list(typing.get_type_hints(layerline.ScoreOptions)) == ["model", "window_tokens"]
     pooling = ["model", "pooling", "normalised", "dimensions"]
     assert list(typing.get_type_hints(layerline.EmbedOptions)) == pooling
-    placing = "layers tensor_parallel dtype weights precision kv_dtype context_tokens"
+    placing = "layers tensor_parallel experts expert_device dtype weights precision kv_dtype context_tokens"
     assert list(typing.get_type_hints(layerline.PlanOptions)) == placing.split()

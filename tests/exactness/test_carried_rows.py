@@ -17,6 +17,7 @@ from layerline.errors import ProtocolError
 from layerline.frames import Frame, PageRun, TensorBytes
 from layerline.models.row_layout import row_into
 from layerline.models.sizes import ModelSizes
+from layerline.sharing import Sharing
 from tests.fakes.gemma4_families import GEMMA4_FAMILIES, SHARING, SHARING_IN_GGUF, in_gguf
 from tests.fakes.logits import assert_close
 from tests.fakes.made_models import FamilyModel, write_family, write_family_gguf
@@ -103,7 +104,7 @@ def test_plans_count_what_stages_hold(case: Case, computed: dict[str, Any], kv_d
             changes = {**computed, "kv_dtype": kv_dtype}
             made = ranks_of(case.stored, ranks, first, end - 1, **changes)
             whole = ModelSizes.of_stage(card, spec)
-            for stage, part in zip(made, whole.parts(ranks), strict=True):
+            for stage, part in zip(made, whole.parts(Sharing(devices=ranks)), strict=True):
                 sizes = whole.of_rank(part)
                 assert stage.kv_bytes == sizes.kv_bytes_per_token(range(first, end)) * spec.pages * spec.page_tokens
                 assert stage.weights_bytes == sizes.weights_bytes(range(first, end))

@@ -17,6 +17,7 @@ from safetensors.torch import save_file as save_torch
 
 from layerline.models.held import WeightForm
 from layerline.models.sizes import ModelSizes
+from layerline.sharing import Sharing
 from tests.fakes.family_models import FAMILIES
 from tests.fakes.logits import assert_close
 from tests.fakes.made_models import HIDDEN, FamilyModel, copied, write_family, write_family_gguf
@@ -189,7 +190,7 @@ def test_all_experts_are_held_and_the_chosen_are_read(tmp_path: Path, ranks: int
     config = {**FAMILIES["qwen2_moe"].config, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64}
     stored = StoredModel.at(write_family(tmp_path / "folder", FamilyModel(config=config), dtype="bfloat16"))
     sizes = ModelSizes.of(stored.card, WeightForm(dtype="float32", weights="stored", kernels=kernels), "float32")
-    parts = [sizes.of_rank(part) for part in sizes.parts(ranks)]
+    parts = [sizes.of_rank(part) for part in sizes.parts(Sharing(devices=ranks))]
     experts = [entry for entry in stored.card.tensors if entry.name.startswith("layers.0.experts.")]
     stored_bytes, numbers = sum(each.nbytes for each in experts), sum(np.prod(each.shape) for each in experts)
     held, read = (sum(getattr(part.layers[0], name) for part in parts) for name in ("held_bytes", "read_bytes"))

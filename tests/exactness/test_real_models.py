@@ -52,20 +52,22 @@ import sys
 from pathlib import Path
 import psutil, torch
 from layerline.models.card import ModelCard
-from layerline.models.model_parts import model_parts
+from layerline.plan import StageSpec
 from node.kernels.library import library
 from node.model.linear.load import HeldAs
-from node.model.weights import Held, load_decoder
-from node.native.weights import Wanted, load_weights
+from node.model.weights import load_decoder
+from node.native.weights import load_weights
+from node.slices.stage_part import StagePart
 card, path, weights = ModelCard.from_bytes(Path(sys.argv[1]).read_bytes()), Path(sys.argv[2]), sys.argv[3]
 def load(first, last):
-    (whole,) = model_parts(card.spec, 1)
-    stage = {"first_layer": first, "last_layer": last, "part": whole}
+    by_kernels = {"precision": "standard", "dtype": "float32"} if weights == "stored" else {"dtype": "bfloat16"}
+    spec = StageSpec(model="m", digest=card.digest, first_layer=first, last_layer=last, devices=("cpu",), pages=1,
+                     page_tokens=16, max_rows=1, weights=weights, **by_kernels)
+    own = StagePart.of(card, path, spec, 0)
     if weights == "stored":
-        wanted = Wanted(**stage, weights=weights)
-        return load_weights(library(), card, path, wanted, card.size_bytes, lambda done, total: None)
+        return load_weights(library(), own, lambda done, total: None)
     held_as = HeldAs(dtype=torch.bfloat16, device=torch.device("cpu"), weights=weights)
-    return load_decoder(card, path, Held(**stage, held_as=held_as), card.size_bytes, lambda done, total: None)
+    return load_decoder(own, held_as, lambda done, total: None)
 first = load(29, 29) if sys.argv[4] == "0" else load(0, 0)  # what the libraries take at first use
 before = psutil.Process().memory_info().rss
 stage = load(int(sys.argv[4]), int(sys.argv[5]))

@@ -74,7 +74,7 @@ def ranked_chain(
             )
             for index, degree in enumerate(degrees)
         ]
-        yield StageChain(stages, model.slots(model.spec(**changes)))
+        yield StageChain(stages, model.slots(model.spec(**{**changes, "attention_devices": 0})))
 
 
 def ranks_of(

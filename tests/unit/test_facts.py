@@ -18,11 +18,11 @@ from coordinator.planning.planner import make_plan
 from layerline.cli.render.tables import nodes_table
 from layerline.errors import PlanError, ProtocolError, UsageError
 from layerline.facts import DeviceFacts, ModelListing, NodeFacts
-from layerline.plan import MAX_DEVICES
 from layerline.plan_request import PlanRequest
 from layerline.reports import NodesReport
 from layerline.rpc.convert import from_message, to_message
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
+from layerline.sharing import MAX_DEVICES
 from layerline.version import WIRE_VERSION
 from tests.fakes.worlds import model_spec, problem
 

@@ -14,7 +14,7 @@ from coordinator.planning.words.reasons import left_out_sentence
 from coordinator.planning.words.speeds import speed_notes
 from layerline.models.grouped import storage_words
 from layerline.models.held import CONVERTED, EIGHT_BITS_FORM, WeightForm
-from layerline.models.model_parts import unevenness
+from layerline.models.unevenness import unevenness
 from layerline.plan import form_in_words
 from layerline.units import format_bytes, format_seconds
 
@@ -141,7 +141,7 @@ def _unevenness_notes(decision: Decision) -> list[str]:
     uneven = (
         (
             each.group.node.name,
-            unevenness(decision.problem.spec, [rank.part for rank in each.group.ranks], each.group.proportions),
+            unevenness(decision.problem.spec, [rank.part for rank in each.group.ranks], each.group.sharing.proportions),
         )
         for each in decision.assignments
     )

@@ -109,7 +109,7 @@ def _expert(expert: int, part: str) -> tuple[TensorRule, TensorRule]:
         safetensors=quantised,
         otherwise=(replace(quantised, name=stack, recipe=TRANSPOSED),),
         gguf=Place(name=f"{in_gguf}.weight", expert=expert),
-        an_experts=True,
+        expert=expert,
     )
     bias = replace(
         matrix,

@@ -230,6 +230,8 @@ class PlanRequest(_message.Message):
     TENSOR_PARALLEL_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
+    EXPERTS_FIELD_NUMBER: _builtins.int
+    EXPERT_DEVICE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     dtype: _builtins.str
     """of activations; empty: as it is where a model is in service, else chosen"""
@@ -243,6 +245,10 @@ class PlanRequest(_message.Message):
     """"stored", "bfloat16", "float32", "int8", "int4"; empty: as it is, else chosen"""
     precision: _builtins.str
     """"fast", "standard", "full"; empty: as it is, else chosen"""
+    experts: _builtins.str
+    """how devices of a node share them: "auto", "split", "spread" """
+    expert_device: _builtins.str
+    """where those lie that have no room: "auto", "cpu", "none" """
     @_builtins.property
     def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManualStage]: ...
     def __init__(
@@ -256,12 +262,21 @@ class PlanRequest(_message.Message):
         tensor_parallel: _builtins.int = ...,
         weights: _builtins.str = ...,
         precision: _builtins.str = ...,
+        experts: _builtins.str | None = ...,
+        expert_device: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expert_device", b"_expert_device", "_experts", b"_experts", "expert_device", b"expert_device", "experts", b"experts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "dtype", b"dtype", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "precision", b"precision", "tensor_parallel", b"tensor_parallel", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expert_device", b"_expert_device", "_experts", b"_experts", "context_tokens", b"context_tokens", "dtype", b"dtype", "expert_device", b"expert_device", "experts", b"experts", "kv_dtype", b"kv_dtype", "layers", b"layers", "model", b"model", "precision", b"precision", "tensor_parallel", b"tensor_parallel", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expert_device: _TypeAlias = _typing.Literal["expert_device"]  # noqa: Y015
+    _WhichOneofArgType__expert_device: _TypeAlias = _typing.Literal["_expert_device", b"_expert_device"]  # noqa: Y015
+    _WhichOneofReturnType__experts: _TypeAlias = _typing.Literal["experts"]  # noqa: Y015
+    _WhichOneofArgType__experts: _TypeAlias = _typing.Literal["_experts", b"_experts"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expert_device) -> _WhichOneofReturnType__expert_device | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__experts) -> _WhichOneofReturnType__experts | None: ...
 
 Global___PlanRequest: _TypeAlias = PlanRequest  # noqa: Y015
 
@@ -280,6 +295,8 @@ class StageReport(_message.Message):
     BUDGET_BYTES_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
     PROPORTIONS_FIELD_NUMBER: _builtins.int
+    EXPERTS_FIELD_NUMBER: _builtins.int
+    EXPERT_DEVICE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     node_id: _builtins.str
     first_layer: _builtins.int
@@ -289,6 +306,10 @@ class StageReport(_message.Message):
     workspace_bytes: _builtins.int
     budget_bytes: _builtins.int
     why: _builtins.str
+    experts: _builtins.str
+    """how the devices share them: "split", "spread"; empty: there are none, or one device"""
+    expert_device: _builtins.str
+    """where some of them lie instead; empty: on the devices"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -309,10 +330,12 @@ class StageReport(_message.Message):
         budget_bytes: _builtins.int = ...,
         why: _builtins.str = ...,
         proportions: _abc.Iterable[_builtins.int] | None = ...,
+        experts: _builtins.str = ...,
+        expert_device: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "devices", b"devices", "first_layer", b"first_layer", "kv_bytes", b"kv_bytes", "last_layer", b"last_layer", "node", b"node", "node_id", b"node_id", "proportions", b"proportions", "weights_bytes", b"weights_bytes", "why", b"why", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "devices", b"devices", "expert_device", b"expert_device", "experts", b"experts", "first_layer", b"first_layer", "kv_bytes", b"kv_bytes", "last_layer", b"last_layer", "node", b"node", "node_id", b"node_id", "proportions", b"proportions", "weights_bytes", b"weights_bytes", "why", b"why", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

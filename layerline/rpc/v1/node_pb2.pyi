@@ -327,6 +327,11 @@ class StageSpec(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
     LONG_CONTEXT_FIELD_NUMBER: _builtins.int
+    EXPERTS_FIELD_NUMBER: _builtins.int
+    ATTENTION_DEVICES_FIELD_NUMBER: _builtins.int
+    REPEATS_FIELD_NUMBER: _builtins.int
+    EXPERT_DEVICE_FIELD_NUMBER: _builtins.int
+    DEVICE_EXPERTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     digest: _builtins.str
     first_layer: _builtins.int
@@ -345,6 +350,16 @@ class StageSpec(_message.Message):
     """of the kernels: "fast", "standard", "full"; empty: computed by torch"""
     long_context: _builtins.bool
     """of models that rotate otherwise beyond their original context: whether the one served is longer"""
+    experts: _builtins.str
+    """"split": each device has some columns of every expert; "spread": some experts whole"""
+    attention_devices: _builtins.int
+    """of spread experts: how many of the devices have heads; 0: all"""
+    repeats: _builtins.int
+    """of spread experts: for how many more of a layer each device has room"""
+    expert_device: _builtins.str
+    """where experts lie that have no room on the devices; empty: there are none"""
+    device_experts: _builtins.int
+    """how many of a layer's lie on each of the devices then"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -368,10 +383,15 @@ class StageSpec(_message.Message):
         weights: _builtins.str = ...,
         precision: _builtins.str = ...,
         long_context: _builtins.bool = ...,
+        experts: _builtins.str = ...,
+        attention_devices: _builtins.int = ...,
+        repeats: _builtins.int = ...,
+        expert_device: _builtins.str = ...,
+        device_experts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "digest", b"digest", "dtype", b"dtype", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "long_context", b"long_context", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "precision", b"precision", "proportions", b"proportions", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention_devices", b"attention_devices", "device_experts", b"device_experts", "devices", b"devices", "digest", b"digest", "dtype", b"dtype", "expert_device", b"expert_device", "experts", b"experts", "first_layer", b"first_layer", "kv_dtype", b"kv_dtype", "last_layer", b"last_layer", "long_context", b"long_context", "max_rows", b"max_rows", "model", b"model", "page_tokens", b"page_tokens", "pages", b"pages", "precision", b"precision", "proportions", b"proportions", "repeats", b"repeats", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -551,6 +571,81 @@ class Unload(_message.Message):
 Global___Unload: _TypeAlias = Unload  # noqa: Y015
 
 @_typing.final
+class RankExperts(_message.Message):
+    """The experts that one rank of a stage has of a layer; of those that lie on two devices the first ones on its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPERTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def experts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        experts: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["experts", b"experts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankExperts: _TypeAlias = RankExperts  # noqa: Y015
+
+@_typing.final
+class LayerPlacement(_message.Message):
+    """Where the experts of a layer are, rank by rank."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYER_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    layer: _builtins.int
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankExperts]: ...
+    def __init__(
+        self,
+        *,
+        layer: _builtins.int = ...,
+        ranks: _abc.Iterable[Global___RankExperts] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["layer", b"layer", "ranks", b"ranks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LayerPlacement: _TypeAlias = LayerPlacement  # noqa: Y015
+
+@_typing.final
+class MoveExperts(_message.Message):
+    """Has a loaded stage place the experts of a layer so, between two steps; if that fails they stay where they are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    command: _builtins.int
+    stage: _builtins.int
+    @_builtins.property
+    def placement(self) -> Global___LayerPlacement: ...
+    def __init__(
+        self,
+        *,
+        command: _builtins.int = ...,
+        stage: _builtins.int = ...,
+        placement: Global___LayerPlacement | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "placement", b"placement", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveExperts: _TypeAlias = MoveExperts  # noqa: Y015
+
+@_typing.final
 class Heartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -574,6 +669,7 @@ class HoldCommand(_message.Message):
     BIND_FIELD_NUMBER: _builtins.int
     UNLOAD_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    MOVE_EXPERTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hold_hello(self) -> Global___HoldHello: ...
     @_builtins.property
@@ -584,6 +680,8 @@ class HoldCommand(_message.Message):
     def unload(self) -> Global___Unload: ...
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
+    @_builtins.property
+    def move_experts(self) -> Global___MoveExperts: ...
     def __init__(
         self,
         *,
@@ -592,12 +690,13 @@ class HoldCommand(_message.Message):
         bind: Global___Bind | None = ...,
         unload: Global___Unload | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        move_experts: Global___MoveExperts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bind", b"bind", "command", b"command", "heartbeat", b"heartbeat", "hold_hello", b"hold_hello", "load", b"load", "unload", b"unload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bind", b"bind", "command", b"command", "heartbeat", b"heartbeat", "hold_hello", b"hold_hello", "load", b"load", "move_experts", b"move_experts", "unload", b"unload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bind", b"bind", "command", b"command", "heartbeat", b"heartbeat", "hold_hello", b"hold_hello", "load", b"load", "unload", b"unload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bind", b"bind", "command", b"command", "heartbeat", b"heartbeat", "hold_hello", b"hold_hello", "load", b"load", "move_experts", b"move_experts", "unload", b"unload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["hold_hello", "load", "bind", "unload", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["hold_hello", "load", "bind", "unload", "heartbeat", "move_experts"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -660,6 +759,7 @@ class Loaded(_message.Message):
     KV_BYTES_FIELD_NUMBER: _builtins.int
     ADOPTED_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
+    PLACEMENTS_FIELD_NUMBER: _builtins.int
     command: _builtins.int
     data_port: _builtins.int
     weights_bytes: _builtins.int
@@ -667,6 +767,10 @@ class Loaded(_message.Message):
     adopted: _builtins.bool
     """it was loaded already"""
     stage: _builtins.int
+    @_builtins.property
+    def placements(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayerPlacement]:
+        """of the layers whose experts are spread"""
+
     def __init__(
         self,
         *,
@@ -676,10 +780,11 @@ class Loaded(_message.Message):
         kv_bytes: _builtins.int = ...,
         adopted: _builtins.bool = ...,
         stage: _builtins.int = ...,
+        placements: _abc.Iterable[Global___LayerPlacement] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "command", b"command", "data_port", b"data_port", "kv_bytes", b"kv_bytes", "stage", b"stage", "weights_bytes", b"weights_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "command", b"command", "data_port", b"data_port", "kv_bytes", b"kv_bytes", "placements", b"placements", "stage", b"stage", "weights_bytes", b"weights_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -777,6 +882,75 @@ class WorkerLost(_message.Message):
 Global___WorkerLost: _TypeAlias = WorkerLost  # noqa: Y015
 
 @_typing.final
+class ExpertsMoved(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    command: _builtins.int
+    def __init__(
+        self,
+        *,
+        command: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpertsMoved: _TypeAlias = ExpertsMoved  # noqa: Y015
+
+@_typing.final
+class LayerRows(_message.Message):
+    """How many rows chose each expert of a layer since the stage was loaded."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYER_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    layer: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        layer: _builtins.int = ...,
+        rows: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["layer", b"layer", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LayerRows: _TypeAlias = LayerRows  # noqa: Y015
+
+@_typing.final
+class ExpertRows(_message.Message):
+    """Of all layers of a stage that have experts; comes by itself while the stage computes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    stage: _builtins.int
+    @_builtins.property
+    def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayerRows]: ...
+    def __init__(
+        self,
+        *,
+        stage: _builtins.int = ...,
+        layers: _abc.Iterable[Global___LayerRows] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["layers", b"layers", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpertRows: _TypeAlias = ExpertRows  # noqa: Y015
+
+@_typing.final
 class Draining(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -804,6 +978,8 @@ class HoldEvent(_message.Message):
     WORKER_LOST_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    EXPERTS_MOVED_FIELD_NUMBER: _builtins.int
+    EXPERT_ROWS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -822,6 +998,10 @@ class HoldEvent(_message.Message):
     def draining(self) -> Global___Draining: ...
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
+    @_builtins.property
+    def experts_moved(self) -> Global___ExpertsMoved: ...
+    @_builtins.property
+    def expert_rows(self) -> Global___ExpertRows: ...
     def __init__(
         self,
         *,
@@ -834,12 +1014,14 @@ class HoldEvent(_message.Message):
         worker_lost: Global___WorkerLost | None = ...,
         draining: Global___Draining | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        experts_moved: Global___ExpertsMoved | None = ...,
+        expert_rows: Global___ExpertRows | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "draining", b"draining", "event", b"event", "failed", b"failed", "heartbeat", b"heartbeat", "load_progress", b"load_progress", "loaded", b"loaded", "unloaded", b"unloaded", "welcome", b"welcome", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "draining", b"draining", "event", b"event", "expert_rows", b"expert_rows", "experts_moved", b"experts_moved", "failed", b"failed", "heartbeat", b"heartbeat", "load_progress", b"load_progress", "loaded", b"loaded", "unloaded", b"unloaded", "welcome", b"welcome", "worker_lost", b"worker_lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "draining", b"draining", "event", b"event", "failed", b"failed", "heartbeat", b"heartbeat", "load_progress", b"load_progress", "loaded", b"loaded", "unloaded", b"unloaded", "welcome", b"welcome", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "draining", b"draining", "event", b"event", "expert_rows", b"expert_rows", "experts_moved", b"experts_moved", "failed", b"failed", "heartbeat", b"heartbeat", "load_progress", b"load_progress", "loaded", b"loaded", "unloaded", b"unloaded", "welcome", b"welcome", "worker_lost", b"worker_lost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["welcome", "load_progress", "loaded", "bound", "unloaded", "failed", "worker_lost", "draining", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["welcome", "load_progress", "loaded", "bound", "unloaded", "failed", "worker_lost", "draining", "heartbeat", "experts_moved", "expert_rows"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -96,7 +96,7 @@ def _does_not_fit(
 def device_bytes(spec: StageSpec, model: Described) -> Mapping[str, RankBytes]:
     """What the stage takes on each of its devices; PlanInvalidError if the model cannot be split so."""
     sizes = ModelSizes.of_stage(model, spec)
-    parts = sizes.parts(len(spec.devices), spec.proportions)
+    parts = sizes.parts(spec.sharing)
     return {device: _rank_bytes(spec, sizes.of_rank(part)) for device, part in zip(spec.devices, parts, strict=True)}
 
 

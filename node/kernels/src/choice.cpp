@@ -50,6 +50,11 @@ void keep_best_groups(const Experts& experts, const std::vector<double>& merits,
     for (int i = 0; i < experts.count; i++) taken[i] = !kept[i / own];
 }
 
+// Whether the row of an expert at that position is computed here.
+bool is_turn(const Experts& experts, int32_t expert, int32_t position) {
+    return experts.turns[expert] >= 0 && position % experts.copies[expert] == experts.turns[expert];
+}
+
 }  // namespace
 
 void Choice::begin(const Experts& experts, int64_t rows) {
@@ -100,14 +105,21 @@ void Choice::choose(const Experts& experts, const float* logits, int64_t row) {
 }
 
 // By counting: the pairs of an expert are in the order of their rows.
-void Choice::sort(const Experts& experts) {
+void Choice::sort(const Experts& experts, const Places& places) {
     const int64_t pairs = static_cast<int64_t>(experts_.size());
     firsts_.assign(experts.count + experts.shared + 1, 0);
-    for (int32_t expert : experts_) firsts_[expert + 1]++;
+    for (int64_t i = 0; i < pairs; i++) {
+        const int32_t expert = experts_[i];
+        const bool is_here = !experts.copies || is_turn(experts, expert, places.position(i / of_a_row_));
+        pairs_[i] = is_here ? 0 : ELSEWHERE;
+        firsts_[expert + 1] += is_here;
+        if (experts.rows && expert < experts.count) experts.rows[expert]++;
+    }
     for (size_t expert = 1; expert < firsts_.size(); expert++) firsts_[expert] += firsts_[expert - 1];
     static thread_local std::vector<int64_t> next;
     next = firsts_;
     for (int64_t i = 0; i < pairs; i++) {
+        if (pairs_[i] == ELSEWHERE) continue;
         pairs_[i] = next[experts_[i]]++;
         rows_[pairs_[i]] = i / of_a_row_;
         input_weights_[pairs_[i]] = chosen_input_weights_[i];

@@ -3,8 +3,11 @@
 #include <vector>
 
 #include "library.h"
+#include "places.h"
 
 namespace layerline {
+
+constexpr int64_t ELSEWHERE = -1;
 
 class Choice {
   public:
@@ -13,16 +16,18 @@ class Choice {
     // The experts of a row by its logits: those with the largest scores, the best first, of equals the one with the lower
     // number; after them the shared one. Computed in double and rounded, so that libraries hardly ever give other bits.
     void choose(const Experts& experts, const float* logits, int64_t row);
-    void sort(const Experts& experts);
+    // Numbers the pairs that are computed here, and counts the rows of all experts.
+    void sort(const Experts& experts, const Places& places);
 
-    // The pairs of an expert, whose numbers are neighbours, and the row of a pair.
+    // The pairs of an expert that are computed here, whose numbers are neighbours, and the row of a pair.
     int64_t first(int expert) const { return firsts_[expert]; }
     int64_t count(int expert) const { return firsts_[expert + 1] - firsts_[expert]; }
     int64_t row(int64_t pair) const { return rows_[pair]; }
     // What a pair's row is multiplied by before its expert gets it.
     float input_weight(int64_t pair) const { return input_weights_[pair]; }
 
-    // What is multiplied with what a row's experts give, and the numbers of their pairs, in the order in which they were chosen.
+    // What is multiplied with what a row's experts give, and the numbers of their pairs, in the order in which they were chosen;
+    // of those that are computed elsewhere the number is ELSEWHERE.
     int64_t of_a_row() const { return of_a_row_; }
     const float* weights(int64_t row) const { return weights_.data() + row * of_a_row_; }
     const int64_t* pairs(int64_t row) const { return pairs_.data() + row * of_a_row_; }

@@ -44,7 +44,7 @@ void Engine::route(const Operation& operation, const Work& work, int64_t rows) {
     const Rows logits = work.buffers[operation.in];
     choice_.begin(experts, rows);
     each_row(rows, [&](int64_t row) { choice_.choose(experts, row_of(logits, row).data, row); });
-    choice_.sort(experts);
+    choice_.sort(experts, places_);
 }
 
 // What a row's experts made of it is added in the order in which it chose them, whoever else chose them.
@@ -55,7 +55,7 @@ void Engine::experts(const Operation& operation, const Work& work, int64_t rows)
     const Rows narrow = work.buffers[operation.index + 2];
     const int64_t size = operation.size;
     if (rows == 1 && !experts.weighs_input && !is_ordered(experts, experts.gate_up)) {
-        row_products(experts, experts.gate_up, work, in, wide);
+        row_products(experts, experts.gate_up, work, in, wide, size);
     } else {
         products(experts, experts.gate_up, work, own, wide, [&](const Matrix&, int64_t pair) {
             float* place = row_of(own, pair).data;
@@ -71,13 +71,22 @@ void Engine::experts(const Operation& operation, const Work& work, int64_t rows)
     each_row(rows, [&](int64_t row) {
         const float* weights = choice_.weights(row);
         const int64_t* pairs = choice_.pairs(row);
-        float *sum = row_of(own, pairs[0]).data, *target = row_of(out, row).data;
-        for (int64_t i = 0; i < size; i++) sum[i] *= weights[0];
-        for (int64_t j = 1; j < choice_.of_a_row(); j++) {
-            const float *made = row_of(own, pairs[j]).data, weight = weights[j];
-            for (int64_t i = 0; i < size; i++) sum[i] += made[i] * weight;
+        float *sum = nullptr, *target = row_of(out, row).data;
+        for (int64_t j = 0; j < choice_.of_a_row(); j++) {
+            if (pairs[j] == ELSEWHERE) continue;
+            float *made = row_of(own, pairs[j]).data, weight = weights[j];
+            if (sum) {
+                for (int64_t i = 0; i < size; i++) sum[i] += made[i] * weight;
+            } else {
+                sum = made;
+                for (int64_t i = 0; i < size; i++) sum[i] *= weight;
+            }
         }
-        for (int64_t i = 0; i < size; i++) target[i] = operation.flag ? target[i] + sum[i] : sum[i];
+        if (sum) {
+            for (int64_t i = 0; i < size; i++) target[i] = operation.flag ? target[i] + sum[i] : sum[i];
+        } else if (!operation.flag) {
+            std::memset(target, 0, sizeof(float) * size);
+        }
     });
 }
 
@@ -128,13 +137,14 @@ void Engine::products(const Experts& experts, const Matrix* matrices, const Work
 }
 
 // The products of one row with the matrices of all its experts, for which it is prepared once.
-void Engine::row_products(const Experts& experts, const Matrix* matrices, const Work& work, Rows in, Rows out) {
+void Engine::row_products(const Experts& experts, const Matrix* matrices, const Work& work, Rows in, Rows out,
+                          int64_t columns) {
     for (int floats = 0; floats < 2; floats++) {
         bool is_wanted = false;
         for (int expert = 0; expert < experts.count + experts.shared; expert++) {
             is_wanted |= choice_.count(expert) && run_of(matrices[expert], 0).is_multiplied_with(floats != 0);
         }
-        if (is_wanted) prepare(floats != 0, work, in, nullptr, 1, matrices->inputs);
+        if (is_wanted) prepare(floats != 0, work, in, nullptr, 1, columns);
     }
     multiply(experts, matrices, 0, work, 0, out);
 }

@@ -28,7 +28,7 @@ enum OperationKind {
     ADD,       // out += in or, if `flag`, out = in; `size` numbers of each row
     PICK,      // the rows of `in` that the step picks, `size` numbers each -> out; further operations have these rows only
     ROUND,     // in, `size` numbers a row -> the work's rounded rows, as bfloat16
-    SCALE,     // in place on `out`: `size` numbers a row times `number`
+    SCALE,     // in place on `out`: `size` numbers a row times `number`; 0 makes zeros of whatever is there
     CAP,       // in place on `out`: `size` numbers a row, kept within `number` by tanh
     GROW,      // in place on `out`: `size` numbers of a row at position p times 1 + `number` * ln(1 + floor((p + `count`) / `index`))
     ROUTE,     // chooses experts by the logits of `in`, for EXPERTS until the next one; `weight` is an `Experts`
@@ -62,7 +62,8 @@ struct Operation {
 // How logits become scores of experts.
 enum Scoring { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID, SIGMOID_OF_CHOSEN };
 
-// The experts of a layer, the shared one the last if there is one; a row chooses `chosen` of the `count` others.
+// The experts of a layer, the shared one the last if there is one; a row chooses `chosen` of the `count` others. Where these
+// are spread some are elsewhere, and have no matrices here.
 struct Experts {
     const Matrix* gate_up;
     const Matrix* down;
@@ -76,6 +77,9 @@ struct Experts {
     int32_t activation;
     float scale;
     int32_t weighs_input;  // what an expert gets is multiplied by its weight, not what it gives
+    const int32_t* copies;  // of each expert, the shared one too, the ranks that have it; null: this one has all, for all rows
+    const int32_t* turns;   // the rows of an expert that are computed here: those at positions that are this modulo its copies
+    int64_t* rows;          // for each expert but the shared one, counts the rows that chose it; or null
 };
 
 // What one step brings: rows, the spans they are in, and which of them are wanted in the end.

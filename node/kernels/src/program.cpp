@@ -166,6 +166,7 @@ void Engine::run(const Operation* operations, int64_t count, const Work& work, c
             case SCALE:
                 each_row(rows, [&](int64_t row) {
                     float* numbers = row_of(out, row).data;
+                    if (own->number == 0.0f) std::memset(numbers, 0, sizeof(float) * own->size);
                     for (int64_t i = 0; i < own->size; i++) numbers[i] *= own->number;
                 });
                 break;

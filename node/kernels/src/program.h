@@ -40,7 +40,7 @@ class Engine {
     void experts(const Operation& operation, const Work& work, int64_t rows);
     template <typename Fill>
     void products(const Experts& experts, const Matrix* matrices, const Work& work, Rows in, Rows out, Fill fill);
-    void row_products(const Experts& experts, const Matrix* matrices, const Work& work, Rows in, Rows out);
+    void row_products(const Experts& experts, const Matrix* matrices, const Work& work, Rows in, Rows out, int64_t columns);
     uint8_t* place_of(const Work& work, bool floats, int expert, int64_t most_columns) const;
     void multiply(const Experts& experts, const Matrix* matrices, int number, const Work& work, int64_t most_columns, Rows out);
     template <typename Task> void share(int64_t tasks, Task task);

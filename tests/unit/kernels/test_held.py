@@ -11,20 +11,21 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from layerline.models.held import EIGHT_BITS, EIGHT_BITS_FORM, WeightForm, held_storage, matrix_bytes
-from layerline.models.model_parts import model_parts
 from layerline.models.sizes import ModelSizes
 from node.kernels.library import library
 from node.kernels.structures import FORMATS
+from node.native.feed_forward import NativeFeedForward
 from node.native.matrices import NativeMatrix
 from node.native.program import NativeLayer
-from node.native.weights import NativeWeights, Wanted, load_weights
+from node.native.weights import NativeWeights, load_weights
+from node.slices.stage_part import StagePart
 from tests.bench.models import MODELS
 from tests.fakes.family_models import FAMILIES
 from tests.fakes.kernel_matrices import GROUPED_STORAGES, SETS, unpacked
 from tests.fakes.made_models import write_family, write_family_gguf
 from tests.fakes.model_files import TinyModel
 from tests.fakes.quantised import FORMS, write_quantised
-from tests.fakes.tiny_models import StoredModel
+from tests.fakes.tiny_models import BY_KERNELS, StoredModel
 
 MODEL = TinyModel(hidden=64, intermediate=96, layers=3)
 TOKENS = [3, 50, 7, 120, 44, 9, 201]
@@ -35,18 +36,16 @@ Told = list[tuple[int, int]]
 
 def loaded(stored: StoredModel, weights: str, ranks: int = 1, rank: int = 0) -> tuple[NativeWeights, Told]:
     seen: Told = []
-    part = model_parts(stored.card.spec, ranks)[rank]
-    sizes = ModelSizes.of(stored.card, WeightForm(dtype="float32", weights=weights, kernels=True), "float32").of_rank(
-        part
-    )
-    wanted = Wanted(first_layer=0, last_layer=stored.card.spec.layers - 1, part=part, weights=weights)
-    total = sizes.weights_bytes(range(stored.card.spec.layers))
-    made = load_weights(library(), stored.card, stored.path, wanted, total, lambda *done: seen.append(done))
-    return made, seen
+    devices = tuple(f"cpu:{place}" for place in range(ranks))
+    spec = stored.spec(**{**BY_KERNELS, "weights": weights, "devices": devices})
+    own = StagePart.of(stored.card, stored.path, spec, rank)
+    return load_weights(library(), own, lambda *done: seen.append(done)), seen
 
 
 def matrices_of(layer: NativeLayer) -> list[NativeMatrix]:
-    return [*layer.mixer.row_matrices, layer.attention_output, *layer.feed_forward.matrices]
+    assert layer.mixing is not None
+    assert isinstance(layer.feed_forward, NativeFeedForward)
+    return [*layer.mixing.mixer.row_matrices, layer.mixing.output, *layer.feed_forward.matrices]
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +93,7 @@ def test_quantised_matrices_take_hardly_more_than_their_pieces(name: str) -> Non
 
 @pytest.mark.parametrize("weights", ["float32", *ROUNDED])
 def test_weights_are_rounded_as_gguf_rounds_them(stored: StoredModel, weights: str) -> None:
-    exact, rounded = (loaded(stored, each)[0].layers[1].feed_forward.matrices[1] for each in ("stored", weights))
+    exact, rounded = (matrices_of(loaded(stored, each)[0].layers[1])[-1] for each in ("stored", weights))
     numbers, held = (unpacked(matrix, SETS[0]) for matrix in (exact, rounded))
     kind = GGMLQuantizationType[ROUNDED.get(weights, "F32")]
     assert np.array_equal(held, dequantize(quantize(numbers, kind), kind))

@@ -15,10 +15,11 @@ from layerline.models.feed_forward_spec import Activation, ExpertsSpec, FeedForw
 from layerline.models.held import FLOATS
 from node.kernels.engine import aligned_bytes, aligned_rows
 from node.kernels.structures import Operation, OperationKind, Rows, Step, Work
-from node.model.experts import ExpertsFeedForward, Router
+from node.model.experts import ExpertsFeedForward, HeldExperts, Router, RowPositions
 from node.model.feed_forward import GatedFeedForward
 from node.model.linear.forms import PlainLinear
-from node.native.feed_forward import NativeExperts, NativeFeedForward
+from node.native.experts import NativeExperts, NativeRouter
+from node.native.feed_forward import NativeFeedForward
 from node.native.matrices import NativeMatrix
 from tests.fakes.kernel_matrices import SETS, KernelMatrix, engine
 
@@ -57,14 +58,18 @@ class Both:
             native, plain = self._expert(SHARED if expert == COUNT else WIDTH, own, activation, ordered=ordered)
             natives.append(native)
             torches.append(plain)
-        self.native = NativeExperts(feed_forward, NativeMatrix(router.matrix.parts, bias), choice_bias, None, natives)
+        logits = NativeMatrix(router.matrix.parts, bias)
+        chosen, shared = natives[:COUNT], natives[COUNT] if len(natives) > COUNT else None
+        self.native = NativeExperts(
+            feed_forward, NativeRouter(logits=logits, choice_bias_N=choice_bias), dict(enumerate(chosen)), shared
+        )
         self.torch = ExpertsFeedForward(
             router=Router(
                 spec=spec,
                 logits=linear(router.numbers, bias),
                 choice_bias_N=None if choice_bias is None else torch.from_numpy(choice_bias),
             ),
-            experts=torches[:COUNT],
+            held=HeldExperts(dict(enumerate(torches[:COUNT])), COUNT, RowPositions(torch.device("cpu"))),
             shared=torches[COUNT] if len(torches) > COUNT else None,
         )
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from layerline.errors import PlanInvalidError, StageFailedError
-from layerline.models.model_parts import model_parts
 from node.kernels import library as library_module
 from node.kernels.engine import Engine
 from node.kernels.library import KernelsMissingError, Library, chosen_instruction_set, kernels_here, library
 from node.kernels.structures import VERSION
 from node.native.computation import load_computation
 from node.ranks.group import Alone
+from node.slices.stage_part import StagePart
 from tests.fakes.model_files import TinyModel
 from tests.fakes.tiny_models import BY_KERNELS, StoredModel
 
@@ -111,9 +111,9 @@ def test_a_stage_that_needs_them_says_so(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_no_memory_can_hold_is_a_memory_error(tmp_path: Path) -> None:
     stored = StoredModel.written(tmp_path, TinyModel())
     spec = stored.spec(**{**BY_KERNELS, "pages": 1 << 24, "max_rows": 64})
-    (part,) = model_parts(stored.card.spec, 1)
+    own = StagePart.of(stored.card, stored.path, spec, 0)
     with pytest.raises(MemoryError):
-        load_computation(stored.card, stored.path, spec, part, lambda done, total: None, Alone(), 1)
+        load_computation(own, lambda done, total: None, Alone(), 1)
 
 
 LIMITED = """

@@ -15,10 +15,11 @@ from layerline.errors import ModelCorruptError, ModelError, ModelUnsupportedErro
 from layerline.models.config_fields import ConfigFields
 from layerline.models.headers import read_headers
 from layerline.models.known_families import family_of_config
-from layerline.models.model_parts import model_parts, unevenness
+from layerline.models.model_parts import model_parts
 from layerline.models.recurrent import DeltaNetSpec
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import AttentionSpec, ModelSpec
+from layerline.models.unevenness import unevenness
 from node.load_stage import load_stage
 from tests.fakes.family_models import FAMILIES
 from tests.fakes.made_models import write_family, write_family_gguf

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from layerline.errors import PlanInvalidError
 from layerline.models.held import WeightForm
-from layerline.models.model_parts import ColumnBlocks, ModelPart, model_parts, unevenness
+from layerline.models.model_parts import ColumnBlocks, ModelPart, model_parts
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
+from layerline.models.unevenness import unevenness
+from layerline.sharing import Sharing
 from tests.fakes.cards import PLAIN, model_card
 from tests.fakes.specs import decoder_spec, of_layers
 
@@ -124,7 +126,7 @@ def test_more_ranks_than_heads_are_refused_with_the_numbers() -> None:
 
 @pytest.mark.parametrize("weights", [(1,), (1, 1, 1), (1, 0)])
 def test_weights_are_one_positive_number_a_rank(weights: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="one positive weight"):
+    with pytest.raises(ValueError, match="a proportion for each device|proportions must be"):
         model_parts(model(4, 2), 2, weights)
 
 
@@ -201,7 +203,7 @@ def test_ranks_divide_no_block_of_what_they_hold(
     spec = decoder_spec(hidden=768, intermediate=1536, heads=12, kv_heads=12, head_dim=64)
     form = WeightForm(dtype="bfloat16", weights="stored", kernels=kernels)
     sizes = ModelSizes.of(model_card(spec, storage=storage), form, "bfloat16")
-    parts = sizes.parts(3)
+    parts = sizes.parts(Sharing(devices=3))
     assert [len(part.kinds[0].intermediate) for part in parts] == columns
     assert [len(part.kinds[0].heads) for part in parts] == heads
     assert all(not sizes.of_rank(part).converted(range(spec.layers)) for part in parts)

@@ -16,12 +16,27 @@ from layerline import facts, plan, plan_request, reports, scoring, stats_report
 from layerline.answer import PIECE_KINDS, AnswerItem, Piece
 from layerline.errors import ERRORS, LayerlineError, NodeLostError, ProtocolError
 from layerline.frames import PLAN_KEY_BYTES
-from layerline.hold import Bind, Failed, Heartbeat, HoldCommand, HoldEvent, HoldHello, Load, Loaded, Place, Welcome
+from layerline.hold import (
+    Bind,
+    Failed,
+    Heartbeat,
+    HoldCommand,
+    HoldEvent,
+    HoldHello,
+    LayerPlacement,
+    LayerRows,
+    Load,
+    Loaded,
+    Place,
+    Welcome,
+)
+from layerline.models.expert_placement import ExpertPlacement
 from layerline.peer import Peer
-from layerline.plan import DTYPES, KV_DTYPES, MAX_PROPORTION, StageSpec
+from layerline.plan import DTYPES, KV_DTYPES, MAX_LAYERS, StageSpec
 from layerline.reports import PrepareEvent
 from layerline.rpc.convert import from_message, from_union, to_message, to_union
 from layerline.rpc.v1 import coordinator_pb2, node_pb2
+from layerline.sharing import MAX_DEVICES, MAX_PROPORTION, MAX_REPEATS
 from tests.fakes.daemon_parts import place_of
 
 SPEC = StageSpec(
@@ -45,6 +60,10 @@ SPECS = st.builds(
     proportions=st.sampled_from([(), (1, 1), (3, MAX_PROPORTION)]),
     weights=st.just(""),
     long_context=st.booleans(),
+    experts=st.just("spread"),
+    attention_devices=st.integers(0, 2),
+    repeats=st.integers(0, MAX_REPEATS),
+    expert_device=st.just(""),
 )
 PEERS = st.builds(Peer, name=NAMES, addresses=st.lists(NAMES, min_size=1, max_size=3).map(tuple))
 PLACES = st.builds(
@@ -66,6 +85,8 @@ CHOSEN = {
     (facts.NodeFacts, "addresses"): st.lists(st.sampled_from(["10.0.0.2:7070", "[fe80::1%eth0]:7070"])).map(tuple),
     (facts.NodeFacts, "all_reduce_us"): st.floats(0, facts.MAX_ALL_REDUCE_US),
     (Loaded, "data_port"): st.integers(1, 65_535),
+    (LayerRows, "layer"): st.integers(0, MAX_LAYERS - 1),
+    (LayerRows, "rows"): st.lists(NUMBERS, min_size=1, max_size=3).map(tuple),
 }
 MESSAGES: dict[type, type[Message]] = {
     facts.NodeFacts: node_pb2.NodeFacts,
@@ -98,7 +119,7 @@ SPECIAL = {
         ).map(tuple),
         kv_dtype=st.sampled_from(("", *KV_DTYPES)),
         weights=st.just(""),
-        tensor_parallel=st.integers(0, plan.MAX_DEVICES),
+        tensor_parallel=st.integers(0, MAX_DEVICES),
     ),
     scoring.WindowScores: st.builds(
         lambda scores, start: scoring.WindowScores(
@@ -108,6 +129,11 @@ SPECIAL = {
         NUMBERS,
     ),
     Peer: PEERS,
+    LayerPlacement: st.builds(
+        LayerPlacement.of,
+        st.integers(0, MAX_LAYERS - 1),
+        st.sampled_from([((0, 1), (2,)), ((), (4, 0)), ((7,),)]).map(ExpertPlacement),
+    ),
     Load: st.builds(Load, command=NUMBERS, stage=st.integers(1, (1 << 64) - 1), spec=SPECS),
     Place: PLACES,
     HoldHello: st.builds(HoldHello.of, NAMES),

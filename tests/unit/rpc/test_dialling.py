@@ -33,7 +33,7 @@ async def test_addresses_that_never_connect_are_given_up_at_the_deadline_of_all(
 
 @pytest.mark.parametrize("wrong", [{"data_port": 0}, {"data_port": 70_000}, {"kv_bytes": -1}, {"weights_bytes": -1}])
 def test_a_stage_is_loaded_on_a_port_and_takes_no_negative_memory(wrong: dict[str, int]) -> None:
-    right = {"command": 1, "stage": 1, "data_port": 1, "weights_bytes": 0, "kv_bytes": 0}
+    right: dict[str, Any] = {"command": 1, "stage": 1, "data_port": 1, "weights_bytes": 0, "kv_bytes": 0}
     Loaded(**right, adopted=True)
     with pytest.raises(ValueError, match=r"no port|negative"):
         Loaded(**{**right, **wrong}, adopted=True)

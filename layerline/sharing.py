@@ -1,0 +1,63 @@
+"""How the devices of a stage share its layers, as data: what planner, daemon and ranks derive all parts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from layerline.checks import require, require_one_of
+
+MAX_DEVICES = 64  # of a stage
+MAX_PROPORTION = 1_000_000
+MAX_REPEATS = 256
+MOST_EXPERTS = 1 << 12  # of a layer
+SHARING_OF_EXPERTS = ("split", "spread")
+
+SharingOfExperts = Literal["split", "spread"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sharing:
+    """So many `devices` share in `proportions` (empty: all the same).
+
+    Each has some heads, some columns of the feed-forward, and part of the vocabulary. Where `experts` are "split" it
+    has some columns of every expert. Where they are "spread" it has some experts whole, with room for `repeats` more in
+    each layer, and heads are only on the first `attention_devices` (0: on all).
+    """
+
+    devices: int = 1
+    proportions: tuple[int, ...] = ()
+    experts: str = "split"
+    attention_devices: int = 0
+    repeats: int = 0
+
+    def __post_init__(self) -> None:
+        require(0 < self.devices <= MAX_DEVICES, f"a stage needs 1 to {MAX_DEVICES} devices")
+        require(len(self.proportions) in (0, self.devices), "a stage needs a proportion for each device, or none")
+        require(
+            all(0 < proportion <= MAX_PROPORTION for proportion in self.proportions),
+            f"proportions must be 1 to {MAX_PROPORTION}",
+        )
+        require_one_of(self.experts, SHARING_OF_EXPERTS, "experts")
+        require(0 <= self.attention_devices <= self.devices, "attention on more devices than there are")
+        require(0 <= self.repeats <= MAX_REPEATS, f"repeats must be 0 to {MAX_REPEATS}")
+        only_split = not self.repeats and self.attention_devices in (0, self.devices)
+        require(
+            self.experts == "spread" or only_split,
+            "experts that are not spread are on the devices that have attention, once",
+        )
+
+    @property
+    def spreads(self) -> bool:
+        """Whether each device has some experts whole."""
+        return self.experts == "spread" and self.devices > 1
+
+    @property
+    def with_heads(self) -> int:
+        """How many of the devices have heads."""
+        return self.attention_devices or self.devices
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The proportions, all of them said."""
+        return self.proportions or (1,) * self.devices
