@@ -58,8 +58,8 @@ class StageSpec:
         require_one_of(self.precision, ("", *PRECISIONS), "precision")
         unlike = self.weights in DTYPES and self.weights != self.dtype
         require(bool(self.precision) or not unlike, "torch holds floating-point weights as it computes")
-        require(len(set(self.devices)) == len(self.devices), "a stage names a device twice")
         require(self.sharing.devices > 0, "a stage needs a device")
+        require(len(set(self.devices)) == len(self.devices), "a stage names a device twice")
         beside = self.expert_device
         require(not beside or beside not in self.devices, "experts beside the devices lie on another one")
         require(not (beside and self.precision), "kernels compute where all experts lie")

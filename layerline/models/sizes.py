@@ -7,31 +7,19 @@ description of the layers. A rank has of each tensor the rows and columns of its
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Protocol
 
 from layerline.models.decoder_rules import ENDS
-from layerline.models.held import VECTOR_BYTES, WeightForm, divided_by
+from layerline.models.held import WeightForm, divided_by
 from layerline.models.known_families import family_of_config
-from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, WholeExperts, parts_shared
+from layerline.models.layer_size import HeldKind, SizedTensor, SizedTensors, weight_size
+from layerline.models.model_parts import ColumnBlocks, LayerPart, ModelPart, parts_shared
 from layerline.models.row_layout import read_outside
 from layerline.models.slot_sizes import sequence_bytes
 from layerline.models.spec import LayerSpec, ModelSpec
-from layerline.models.tensor_rules import (
-    ATTENDED,
-    FEED_FORWARD,
-    MADE_FROM_LATENT,
-    OF_HEADS,
-    SHARED,
-    TensorRule,
-    is_of_latents,
-    is_of_state,
-    is_router,
-    side_lengths,
-)
+from layerline.models.tensor_rules import ATTENDED, FEED_FORWARD, SHARED, TensorRule
 from layerline.models.tensor_table import TensorEntry
 from layerline.models.token_input_sizes import TOKEN_TENSORS, token_input_sizes, token_norm_bytes
 from layerline.models.weight_size import WeightSize
@@ -40,25 +28,12 @@ from layerline.plan import DTYPE_BYTES, StageSpec
 from layerline.sharing import Sharing
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
-    """A tensor by its sides, as the rules name them, their lengths, and how it is stored."""
-
-    sides: tuple[str, ...]
-    lengths: tuple[int, ...]
-    storage: str
-    expert: int | None = None
-
-
-_Tensors = tuple[_Tensor, ...]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Table:
     """The tensors of each layer, and those of the ends by name."""
 
-    layers: tuple[_Tensors, ...]
-    ends: tuple[tuple[str, _Tensors], ...]
+    layers: tuple[SizedTensors, ...]
+    ends: tuple[tuple[str, SizedTensors], ...]
     of_token_inputs: tuple[TensorEntry, ...]
 
     @classmethod
@@ -68,11 +43,11 @@ class _Table:
         rules_of = family_of_config(spec.family).layer_tensors
         rules = [tuple(rules_of(kind)) for kind in spec.kinds]
 
-        def tensor(rule: TensorRule, layer: int = 0) -> _Tensor:
+        def tensor(rule: TensorRule, layer: int = 0) -> SizedTensor:
             entry = entries.get(rule.name.format(n=layer))
             if entry is None:
-                return _Tensor(rule.sides, (0,) * len(rule.sides), "F32", rule.expert)
-            return _Tensor(rule.sides, entry.shape, entry.storage, rule.expert)
+                return SizedTensor(rule.sides, (0,) * len(rule.sides), "F32", rule.expert)
+            return SizedTensor(rule.sides, entry.shape, entry.storage, rule.expert)
 
         return cls(
             layers=tuple(
@@ -209,9 +184,9 @@ def _counted(
     of_rank: Sequence[LayerPart] = (),
 ) -> ModelSizes:
     cuts = list(zip(part.layer_kinds, table.layers, strict=True))
-    kinds = [_Kind.of(model, part, place, of_rank[place] if of_rank else None) for place in range(len(model.kinds))]
-    sizes = {(kind, tensors): _size(tensors, kinds[kind], form) for kind, tensors in set(cuts)}
-    ends = {name: _size(tensors, kinds[0], form) for name, tensors in table.ends}
+    kinds = [HeldKind.of(model, part, place, of_rank[place] if of_rank else None) for place in range(len(model.kinds))]
+    sizes = {(kind, tensors): weight_size(tensors, kinds[kind], form) for kind, tensors in set(cuts)}
+    ends = {name: weight_size(tensors, kinds[0], form) for name, tensors in table.ends}
     layers = [sizes[cut] for cut in cuts]
     if model.token_input:
         inputs = token_input_sizes(model, part, {entry.name: entry for entry in table.of_token_inputs}, form)
@@ -235,99 +210,3 @@ def _counted(
 def _has_shared(layer: LayerSpec) -> bool:
     experts = layer.feed_forward.experts
     return experts is not None and experts.shared_intermediate > 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Kind:
-    """One kind of layer as it is held: how long its sides are, and where they begin."""
-
-    layer: LayerSpec
-    lengths: Mapping[str, int]
-    starts: Mapping[str, int]  # of the sides of which a rank has a part; else 0
-    has_heads: bool = True
-    whole_experts: WholeExperts | None = None
-
-    @classmethod
-    def of(cls, model: ModelSpec, held: ModelSpec, place: int, part: LayerPart | None) -> _Kind:
-        """That in this place among the kinds, of which a rank holds `part`, or all."""
-        layer, mixer = held.kinds[place], model.kinds[place].mixer
-        lengths = side_lengths(held, layer)
-        if part is None:
-            return cls(layer=layer, lengths=lengths, starts={})
-        return cls(
-            layer=layer,
-            lengths=lengths,
-            starts={
-                FEED_FORWARD: part.intermediate.start,
-                SHARED: part.shared.start,
-                ATTENDED: part.heads.start * mixer.output_numbers // mixer.heads,
-            },
-            has_heads=len(part.heads) > 0,
-            whole_experts=part.whole_experts,
-        )
-
-    def part_of(self, tensor: _Tensor) -> list[range]:
-        """What is held along the sides of a tensor."""
-        return [
-            range(self.starts.get(side, 0), self.starts.get(side, 0) + min(length, self.lengths[side]))
-            for side, length in zip(tensor.sides, tensor.lengths, strict=False)
-        ]
-
-    def has(self, tensor: _Tensor) -> bool:
-        """Whether any of it is held."""
-        return self.has_heads or OF_HEADS.isdisjoint(tensor.sides)
-
-
-def _size(tensors: _Tensors, kind: _Kind, form: WeightForm) -> WeightSize:
-    """What is held of some tensors: of each the part along its sides."""
-    numbers, held_bytes = 0, 0
-    expert_numbers: Counter[int] = Counter()
-    expert_bytes: Counter[int] = Counter()
-    converted: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}  # by whether they are of latents
-    for tensor in filter(kind.has, tensors):
-        sides = kind.part_of(tensor)
-        own_bytes = _tensor_bytes(tensor, sides, kind, form, converted)
-        if tensor.expert is None:
-            numbers += math.prod(map(len, sides))
-            held_bytes += own_bytes
-        else:
-            expert_numbers[tensor.expert] += math.prod(map(len, sides))
-            expert_bytes[tensor.expert] += own_bytes
-    read_share, held_experts = _experts_held(kind, expert_bytes)
-    return WeightSize(
-        numbers=numbers + math.ceil(read_share * expert_numbers.total()),
-        read_bytes=held_bytes + math.ceil(read_share * expert_bytes.total()),
-        held_bytes=held_bytes + held_experts,
-        converted=frozenset(converted[False]),
-        of_latents=frozenset(converted[True]),
-    )
-
-
-def _tensor_bytes(
-    tensor: _Tensor,
-    sides: Sequence[range],
-    kind: _Kind,
-    form: WeightForm,
-    converted: Mapping[bool, set[tuple[str, str]]],
-) -> int:
-    """What the part along `sides` takes; where it is not held as stored, `converted` is told."""
-    if is_of_state(tensor.sides, kind.layer):
-        return math.prod(map(len, sides)) * VECTOR_BYTES
-    if len(sides) == 1:
-        return form.vector_bytes(len(sides[0]))
-    rows, columns = sides
-    own = form.of_router() if is_router(tensor.sides) else form
-    if is_of_latents(tensor.sides):
-        own = form.of_latents(tensor.storage, apart=MADE_FROM_LATENT not in tensor.sides)
-    held_in = own.storage(tensor.storage, columns, tensor.lengths[1])
-    if form.converts(tensor.storage, held_in):
-        converted[is_of_latents(tensor.sides)].add((tensor.storage, held_in))
-    return form.matrix_bytes(held_in, len(rows), len(columns))
-
-
-def _experts_held(kind: _Kind, expert_bytes: Counter[int]) -> tuple[Fraction, int]:
-    """Which part of all experts' bytes a token reads, and how many of these bytes there is room for."""
-    whole, (chosen, experts) = kind.whole_experts, kind.layer.feed_forward.read_share
-    if whole is None:
-        return Fraction(chosen, experts), expert_bytes.total()
-    return Fraction(whole.of_a_row) / experts, whole.room * max(expert_bytes.values(), default=0)

@@ -126,7 +126,7 @@ def test_more_ranks_than_heads_are_refused_with_the_numbers() -> None:
 
 @pytest.mark.parametrize("weights", [(1,), (1, 1, 1), (1, 0)])
 def test_weights_are_one_positive_number_a_rank(weights: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="a proportion for each device|proportions must be"):
+    with pytest.raises(ValueError, match=r"a proportion for each device|proportions must be"):
         model_parts(model(4, 2), 2, weights)
 
 
