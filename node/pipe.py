@@ -50,6 +50,32 @@ class Vacate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PrepareExperts:
+    """Load what this rank lacks for a placement of a layer's experts, while steps go on; answered by `Prepared`.
+
+    `move` is the number of the move, the same for all ranks; `ranks` are the experts of each.
+    """
+
+    move: int
+    layer: int
+    ranks: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TakeExperts:
+    """Have all ranks place the experts as prepared, between two steps; said to rank 0, answered by `Taken`."""
+
+    move: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForgetExperts:
+    """What was prepared for a move is not wanted: the experts stay where they are."""
+
+    move: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
     """Bytes of weights in place so far."""
 
@@ -76,6 +102,28 @@ class Placed:
     """The place is taken and the next stage answers at `next_address` (empty for the last stage)."""
 
     next_address: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """All is there for the move."""
+
+    move: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """The experts are where they were to be, from the next step on."""
+
+    move: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChosenExperts:
+    """For layers of these numbers how many rows have chosen each expert so far; rank 0 says it while it computes."""
+
+    layers: tuple[int, ...]
+    rows: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,8 +155,9 @@ class Failed(_Told):
     """The stage cannot go on, because of this rank or as far as it can see; it ends now."""
 
 
-ToWorker = Start | Place | Vacate  # a `Place` is to be taken, and the next stage dialled
-FromWorker = Alive | Progress | Started | Placed | Refused | Failed
+# A `Place` is to be taken, and the next stage dialled.
+ToWorker = Start | Place | Vacate | PrepareExperts | TakeExperts | ForgetExperts
+FromWorker = Alive | Progress | Started | Placed | Prepared | Taken | ChosenExperts | Refused | Failed
 _KINDS: dict[str, type] = {noun.__name__: noun for union in (ToWorker, FromWorker) for noun in typing.get_args(union)}
 
 
@@ -144,8 +193,10 @@ def _nested(fields: dict[str, Any]) -> dict[str, Any]:
         fields["spec"] = StageSpec(
             **{**spec, "devices": tuple(spec["devices"]), "proportions": tuple(spec["proportions"])}
         )
-    if "lines" in fields:
-        fields["lines"] = tuple(fields["lines"])
+    for name in fields.keys() & {"lines", "layers"}:
+        fields[name] = tuple(fields[name])
+    for name in fields.keys() & {"ranks", "rows"}:
+        fields[name] = tuple(map(tuple, fields[name]))
     if fields.get("next") is not None:
         fields["next"] = Peer(**{**fields["next"], "addresses": tuple(fields["next"]["addresses"])})
     return fields

@@ -151,6 +151,13 @@ def first_placement(part_of_ranks: Sequence[LayerPart]) -> ExpertPlacement | Non
     return ExpertPlacement.of_ranges(own) if own else None
 
 
+def first_placements(model: ModelSpec, layers: range, parts: Sequence[ModelPart]) -> dict[int, ExpertPlacement]:
+    """The same of these layers of a model of which the ranks have `parts`; none of a layer that has no spread ones."""
+    by_kind = [first_placement([part.kinds[place] for part in parts]) for place in range(len(model.kinds))]
+    found = {layer: by_kind[model.layer_kinds[layer]] for layer in layers}
+    return {layer: placement for layer, placement in found.items() if placement is not None}
+
+
 def _check_count(count: int, most: int, heads: int) -> None:
     if count > most:
         message = f"A model with {heads} attention heads cannot be split over {count} devices."

@@ -9,7 +9,7 @@ from pathlib import Path
 from layerline.models.card import ModelCard
 from layerline.models.expert_placement import ExpertPlacement
 from layerline.models.feed_forward_spec import ExpertsSpec
-from layerline.models.model_parts import LayerPart, ModelPart, first_placement
+from layerline.models.model_parts import LayerPart, ModelPart, first_placements
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
 from layerline.plan import StageSpec
@@ -33,9 +33,7 @@ class StagePart:
         """PlanInvalidError if the model cannot be shared so."""
         sizes = ModelSizes.of_stage(card, spec)
         parts = sizes.parts(spec.sharing)
-        kinds = {layer: card.spec.layer_kinds[layer] for layer in range(spec.first_layer, spec.last_layer + 1)}
-        first = {layer: first_placement([part.kinds[kind] for part in parts]) for layer, kind in kinds.items()}
-        placements = {layer: placement for layer, placement in first.items() if placement is not None}
+        layers = range(spec.first_layer, spec.last_layer + 1)
         return cls(
             card=card,
             path=path,
@@ -43,7 +41,7 @@ class StagePart:
             rank=rank,
             sizes=sizes.of_rank(parts[rank]),
             parts=parts,
-            placements=placements,
+            placements=first_placements(card.spec, layers, parts),
         )
 
     @property

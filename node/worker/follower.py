@@ -9,6 +9,7 @@ from typing import NoReturn, Protocol
 
 from layerline.errors import LayerlineError
 from layerline.frames import Frame
+from node.worker.expert_moves import ExpertMoves
 from node.worker.rank_end import RankEnd, computed_or_ended
 from node.worker.rank_line import LineEndedError, RankLine
 
@@ -20,13 +21,24 @@ class Follows(Protocol):
         """Does this rank's part of a step; ProtocolError for a frame that is not for these layers."""
 
 
-def follow(line: RankLine, part: Follows, end: RankEnd) -> NoReturn:
-    """Computes what comes over `line` until the stage ends."""
+def follow(line: RankLine, part: Follows, moves: ExpertMoves, end: RankEnd) -> NoReturn:
+    """Computes what comes over `line`, and takes experts as it says, until the stage ends."""
     while True:
-        computed_or_ended(part.follow, _next_frame(line, end), end)
+        received = _received(line, end)
+        if isinstance(received, Frame):
+            computed_or_ended(part.follow, received, end)
+        else:
+            _take(moves, received, end)
 
 
-def _next_frame(line: RankLine, end: RankEnd) -> Frame:
+def _take(moves: ExpertMoves, move: int, end: RankEnd) -> None:
+    try:
+        moves.take(move)
+    except LayerlineError as error:
+        end.failed(error)
+
+
+def _received(line: RankLine, end: RankEnd) -> Frame | int:
     try:
         return line.receive()
     except LayerlineError as error:

@@ -15,6 +15,7 @@ from layerline.models.card import ModelCard
 from layerline.plan import StageSpec
 from node import pipe
 from node.ranks.group import RankGroup
+from node.step.computation import StageExperts
 from node.worker.follower import Follows
 from node.worker.rank_group import joined
 from node.worker.rank_line import RankLine
@@ -37,6 +38,10 @@ class Part(RankCompute, Follows, Protocol):
     @property
     def kv_bytes(self) -> int:
         """Bytes of the pages."""
+
+    @property
+    def experts(self) -> StageExperts:
+        """The experts of its layers."""
 
 
 LoadPart = Callable[[ModelCard, Path, StageSpec, Progress, RankGroup, int], Part]

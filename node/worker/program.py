@@ -24,7 +24,9 @@ from node import pipe
 from node.load_stage import load_stage
 from node.ranks.group import DEADLINE_S
 from node.step.admission import check_frame
+from node.worker.chosen_experts import ToldExperts
 from node.worker.daemon_pipe import DaemonPipe
+from node.worker.expert_moves import ExpertMoves
 from node.worker.follower import follow
 from node.worker.loaded_rank import LoadedRank, LoadPart, loaded_rank
 from node.worker.rank_end import ProcessEnd
@@ -35,6 +37,8 @@ from node.worker.threads import check_threads
 
 MAX_QUEUED_COMMANDS = 64
 NO_PORT = 0
+
+log = logging.getLogger(__name__)
 
 Tell = Callable[[pipe.FromWorker], None]  # says it to the daemon as the answer to one command
 
@@ -79,8 +83,11 @@ async def _lead(channel: DaemonPipe, answer: Tell, start: pipe.Start, load: Load
     channel.feed(lambda *command: loop.call_soon_threadsafe(commands.put_nowait, command))
     with ExitStack() as held:
         rank = held.enter_context(loaded_rank(start, load, answer, deadline_s))
-        part = _with_the_others(rank, start, ProcessEnd(channel)) if rank.lines else rank.part
-        compute = held.enter_context(awaited(part, start.spec.devices[0]))
+        others = _with_the_others(rank, start, ProcessEnd(channel)) if rank.lines else None
+        compute = ToldExperts(
+            held.enter_context(awaited(others or rank.part, start.spec.devices[0])), rank.part.experts, channel.write
+        )
+        moves = ExpertMoves(rank.part.experts, start.node)
         check_threads(start.node)  # again, now that the weights have their memory
         transport = Transport()
         service = RingService(compute, transport, node=start.node, model_digest=start.spec.digest)
@@ -90,9 +97,16 @@ async def _lead(channel: DaemonPipe, answer: Tell, start: pipe.Start, load: Load
         port = transport.listen(server, f"{start.host}:0")
         await server.start()
         answer(rank.started(port))
+        telling = asyncio.create_task(compute.keep_telling())
+        telling.add_done_callback(_top_of_a_task)
         while True:
             number, command = await commands.get()
-            await _obey(functools.partial(channel.write, command=number), service, command)
+            reply = functools.partial(channel.write, command=number)
+            if isinstance(command, pipe.TakeExperts) and others is not None:
+                await compute.between(functools.partial(others.take_experts, command.move, moves))
+                reply(pipe.Taken(move=command.move))
+            elif not _prepares(moves, command, reply):
+                await _obey(reply, service, command)
 
 
 def _with_the_others(rank: LoadedRank, start: pipe.Start, end: ProcessEnd) -> RankSteps:
@@ -101,15 +115,43 @@ def _with_the_others(rank: LoadedRank, start: pipe.Start, end: ProcessEnd) -> Ra
 
 
 def _follow(channel: DaemonPipe, answer: Tell, start: pipe.Start, load: LoadPart, deadline_s: float) -> NoReturn:
-    channel.feed(_refuse)
+    commands = _FollowersCommands(channel)
+    channel.feed(commands.take)
     with loaded_rank(start, load, answer, deadline_s) as rank:
+        moves = commands.moves = ExpertMoves(rank.part.experts, start.node)
         answer(rank.started(NO_PORT))
         (line,) = rank.lines
-        follow(line, rank.part, ProcessEnd(channel))
+        follow(line, rank.part, moves, ProcessEnd(channel))
 
 
-def _refuse(_number: int, command: pipe.ToWorker) -> None:
-    raise ValueError(f"{type(command).__name__} came to a rank that follows")
+class _FollowersCommands:
+    """What the daemon tells a rank that follows: once it has loaded, what to prepare of moves."""
+
+    def __init__(self, channel: DaemonPipe) -> None:
+        self.moves: ExpertMoves | None = None
+        self._channel = channel
+
+    def take(self, number: int, command: pipe.ToWorker) -> None:
+        """Obeys; ValueError for what such a rank is not told."""
+        answer = functools.partial(self._channel.write, command=number)
+        if self.moves is None or not _prepares(self.moves, command, answer):
+            raise ValueError(f"{type(command).__name__} came to a rank that follows")
+
+
+def _prepares(moves: ExpertMoves, command: pipe.ToWorker, answer: Tell) -> bool:
+    """Whether a command is about what a rank prepares of a move, which is obeyed then."""
+    if isinstance(command, pipe.PrepareExperts):
+        moves.begin(command, answer)
+        return True
+    if isinstance(command, pipe.ForgetExperts):
+        moves.forget(command.move)
+        return True
+    return False
+
+
+def _top_of_a_task(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (failure := task.exception()):
+        log.error("Telling which experts are chosen failed.", exc_info=failure)
 
 
 async def _obey(answer: Tell, service: RingService, command: pipe.ToWorker) -> None:

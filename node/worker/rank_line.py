@@ -1,7 +1,8 @@
 """The line from rank 0 of a stage to another rank: a local socket, over which that one gets each step.
 
-A step is a 4-byte big-endian length and the frame's message, as it is between nodes. Knows
-neither ranks' work nor what becomes of one that cannot go on.
+A step is a 4-byte big-endian length and the frame's message, as it is between nodes. A length of 0 says that the
+experts of a move are taken, before the next step; the number of the move follows. Knows neither ranks' work nor what
+becomes of one that cannot go on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from layerline.rpc.convert_frames import frame_from_message, frame_to_message
 from layerline.rpc.v1 import ring_pb2
 
 LENGTH_BYTES = 4
+MOVE_BYTES = 8
 DEADLINE_S = 10.0
 
 
@@ -42,8 +44,10 @@ class RankLine:
         except OSError:
             raise LineEndedError from None
 
-    def receive(self) -> Frame:
-        """The next step, however long it takes to come; once it has begun it must come within the deadline.
+    def receive(self) -> Frame | int:
+        """The next step, or the number of a move that is taken, however long that takes to come.
+
+        Once it has begun it must come within the deadline.
 
         StageFailedError if it does not, ProtocolError if it is none, LineEndedError if the other is gone.
         """
@@ -51,6 +55,8 @@ class RankLine:
         first = self._read(1)
         self._line.settimeout(self._deadline_s)
         length = int.from_bytes(first + self._read(LENGTH_BYTES - 1), "big")
+        if not length:
+            return int.from_bytes(self._read(MOVE_BYTES), "big")
         if length > MAX_MESSAGE_BYTES:
             raise ProtocolError(f"{self._other} announced a step of {length} bytes.")
         return unpack_step(self._read(length))
@@ -81,6 +87,11 @@ def pack_step(frame: Frame) -> bytes:
     if len(body) > MAX_MESSAGE_BYTES:
         raise ProtocolError(f"Step {frame.step} takes {len(body)} bytes, more than {MAX_MESSAGE_BYTES}.")
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def pack_move(move: int) -> bytes:
+    """That the experts of a move are taken, for a line."""
+    return bytes(LENGTH_BYTES) + move.to_bytes(MOVE_BYTES, "big")
 
 
 def unpack_step(body: bytes | bytearray) -> Frame:

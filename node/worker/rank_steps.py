@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from layerline.errors import LayerlineError
 from layerline.frames import Frame
 from layerline.step_result import StepResult
+from node.worker.expert_moves import ExpertMoves
 from node.worker.rank_end import RankEnd, computed_or_ended
-from node.worker.rank_line import LineEndedError, RankLine, pack_step
+from node.worker.rank_line import LineEndedError, RankLine, pack_move, pack_step
 from node.worker.stage_compute import RankCompute
 
 
@@ -32,6 +33,11 @@ class RankSteps:
         self._check(frame)
         self._hand_on(pack_step(frame))
         return computed_or_ended(self._stage.run, frame, self._end)
+
+    def take_experts(self, move: int, moves: ExpertMoves) -> None:
+        """Has all ranks take what they have prepared for a move, before the next step."""
+        self._hand_on(pack_move(move))
+        moves.take(move)
 
     def _hand_on(self, step: bytes) -> None:
         try:

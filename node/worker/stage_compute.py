@@ -7,13 +7,15 @@ device of another kind computes while Python waits for it, so that the loop is f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from layerline.frames import Frame
 from layerline.step_result import StepResult
+
+Made = TypeVar("Made")
 
 
 class RankCompute(Protocol):
@@ -32,6 +34,9 @@ class StageCompute(Protocol):
     async def run(self, frame: Frame) -> Frame | StepResult:
         """As `RankCompute.run`. Steps are computed in the order of the calls."""
 
+    async def between(self, work: Callable[[], Made]) -> Made:
+        """What `work` makes between two steps, where these are computed."""
+
 
 class OnLoop:
     """Computes at once, on the event loop."""
@@ -42,6 +47,10 @@ class OnLoop:
     async def run(self, frame: Frame) -> Frame | StepResult:
         """As `RankCompute.run`."""
         return self._compute.run(frame)
+
+    async def between(self, work: Callable[[], Made]) -> Made:
+        """No step is computed while somebody else has the event loop."""
+        return work()
 
 
 class InThread:
@@ -54,6 +63,10 @@ class InThread:
     async def run(self, frame: Frame) -> Frame | StepResult:
         """As `RankCompute.run`."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._compute.run, frame)
+
+    async def between(self, work: Callable[[], Made]) -> Made:
+        """In the thread, which does one thing at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 @contextmanager

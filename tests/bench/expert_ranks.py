@@ -114,7 +114,8 @@ def _follow(stage: Stage, line: RankLine) -> None:
             frame = line.receive()
         except LineEndedError:
             return
-        stage.follow(frame)
+        if isinstance(frame, Frame):
+            stage.follow(frame)
 
 
 def _lead(stage: Stage, line: RankLine | None) -> None:

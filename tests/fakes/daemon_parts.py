@@ -13,12 +13,13 @@ from layerline.errors import LayerlineError
 from layerline.facts import DeviceFacts
 from layerline.hold import Bind, Place
 from layerline.hosting.child import python_module
+from layerline.models.expert_placement import ExpertPlacement
 from layerline.models.indexer import OnProgress
 from layerline.models.spec import ModelSpec
 from layerline.peer import Peer
 from layerline.plan import StageSpec
 from node.daemon.stages.keeper import KeeperSettings, StageKeeper
-from node.daemon.stages.kept import KeptStage, Models, OnLost, SpawnWorker
+from node.daemon.stages.kept import KeptStage, Models, OnChosenExperts, OnLost, SpawnWorker
 from node.daemon.stages.model_library import OpenedModel
 from node.daemon.workers.group import WorkerGroup
 from node.pipe import Placed, Start, Started
@@ -135,6 +136,8 @@ class FakeWorker:
         self.starts: list[Start] = []
         self.places: list[Place] = []
         self.resident_bytes: list[int] = []
+        self.tell_experts: OnChosenExperts = lambda _chosen: None
+        self.fail_moves: LayerlineError | None = None
         self._hold_start = hold_start
         self._fail_start = fail_start
 
@@ -152,6 +155,15 @@ class FakeWorker:
         self.told.append("place")
         self.places.append(place)
         return Placed(next_address=place.next.addresses[0] if place.next else "")
+
+    def watch_experts(self, tell: OnChosenExperts) -> None:
+        self.tell_experts = tell
+
+    async def move_experts(self, layer: int, placement: ExpertPlacement, on_taken: Callable[[], None]) -> None:
+        self.told.append(f"move experts of layer {layer}")
+        if self.fail_moves:
+            raise self.fail_moves
+        on_taken()
 
     async def vacate(self) -> None:
         self.told.append("vacate")

@@ -1,8 +1,9 @@
 """The real worker program with a fault in one rank: `python tests/fakes/faulty_rank.py RANK POINT FAULT DEADLINE_S`.
 
-POINT is "load" (before anything is read) or "step" (between two sums of the first step that follows, or, where one
-rank has nothing to sum, as that step begins); FAULT is "kill", "freeze" or "raise". RANK -1 is none of them, so that
-all is well. DEADLINE_S is how long ranks wait for each other.
+POINT is "load" (before anything is read), "step" (between two sums of the first step that follows, or, where one rank
+has nothing to sum, as that step begins) or "move" (while it prepares a move of experts); FAULT is "kill", "freeze",
+"raise" or, in a move, "memory" or "slow". RANK -1 is none of them, so that all is well. DEADLINE_S is how long ranks
+wait for each other.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from layerline.frames import Frame
 from layerline.models.card import ModelCard
+from layerline.models.expert_placement import ExpertPlacement
 from layerline.plan import StageSpec
 from layerline.step_result import StepResult
 from node.load_stage import load_stage
@@ -38,13 +41,16 @@ def main() -> None:
             if group.count == 1:
                 return FaultyStage(load_stage(card, path, spec, progress, group, threads))
             group = FaultyGroup(group, lambda: strike(fault))
-        return load_stage(card, path, spec, progress, group, threads)
+        stage = load_stage(card, path, spec, progress, group, threads)
+        if group.rank == rank and point == "move":
+            return FaultyMoves(stage, fault)
+        return stage
 
     class FaultyStage:
         """A stage that does something else instead of a step."""
 
         def __init__(self, stage: Stage) -> None:
-            self.weights_bytes, self.kv_bytes = stage.weights_bytes, stage.kv_bytes
+            self.weights_bytes, self.kv_bytes, self.experts = stage.weights_bytes, stage.kv_bytes, stage.experts
             self.follow = stage.follow
             self._stage = stage
 
@@ -55,7 +61,28 @@ def main() -> None:
     program.main(load, deadline_s)
 
 
+class FaultyMoves:
+    """A stage whose experts do something else than to be prepared the first time."""
+
+    def __init__(self, stage: Stage, fault: str) -> None:
+        self.weights_bytes, self.kv_bytes = stage.weights_bytes, stage.kv_bytes
+        self.run, self.follow, self.rows = stage.run, stage.follow, stage.experts.rows
+        self.experts = self
+        self._stage, self._fault = stage, fault
+
+    def prepared(self, layer: int, placement: ExpertPlacement) -> Callable[[], None]:
+        fault, self._fault = self._fault, ""
+        if fault:
+            strike(fault)
+        return self._stage.experts.prepared(layer, placement)
+
+
 def strike(fault: str) -> None:
+    if fault == "slow":
+        time.sleep(1.0)
+        return
+    if fault == "memory":
+        raise MemoryError
     if fault == "raise":
         raise RuntimeError("out of luck")
     os.kill(os.getpid(), signal.SIGSTOP if fault == "freeze" else signal.SIGKILL)

@@ -20,6 +20,7 @@ from layerline.facts import ModelListing, NodeFacts
 from layerline.frames import Frame
 from layerline.hold import HEARTBEATS, Heartbeats, HoldCommand, HoldEvent, Place
 from layerline.models.card import ModelCard
+from layerline.models.expert_placement import ExpertPlacement
 from layerline.models.index import index_model
 from layerline.models.indexer import OnProgress
 from layerline.rpc.channels import ConnectionBounds, make_server
@@ -32,7 +33,7 @@ from layerline.version import WIRE_VERSION, __version__
 from node.daemon.hold.admission import HoldAdmission
 from node.daemon.service import address_of
 from node.daemon.stages.keeper import KeeperSettings, StageKeeper
-from node.daemon.stages.kept import OnLost
+from node.daemon.stages.kept import OnChosenExperts, OnLost
 from node.daemon.stages.model_library import OpenedModel
 from node.pipe import Placed, Start, Started
 from node.worker.ring_service import RingService
@@ -99,6 +100,12 @@ class FakeWorker:
         assert self._ring is not None
         await self._node.reach("bind")
         return Placed(next_address=await self._ring.take_place(place))
+
+    def watch_experts(self, tell: OnChosenExperts) -> None:
+        """Says nothing: the models here have none."""
+
+    async def move_experts(self, layer: int, placement: ExpertPlacement, on_taken: Callable[[], None]) -> None:
+        raise AssertionError("the models here have no experts")
 
     async def vacate(self) -> None:
         if self._ring:

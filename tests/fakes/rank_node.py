@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from node.daemon.stages.kept import KeptStage, OnLost
 from node.daemon.stages.model_library import OpenedModel
 from node.daemon.workers.group import WorkerGroup
 from node.daemon.workers.process import PATIENCE
+from node.pipe import ChosenExperts
 from tests.fakes.daemon_parts import make_keeper, place_of
 from tests.fakes.peers import peer_at
 from tests.fakes.tiny_models import StoredModel
@@ -95,12 +97,20 @@ class RankNode:
         self._card = card
         self._epoch = 0
         self.keeper = make_keeper(self._spawn, models=self, devices=DEVICES)
-        self.keeper.taken(self._on_lost)
+        self._chosen: asyncio.Queue[ChosenExperts] = asyncio.Queue()
+        self.keeper.taken(self._on_lost, lambda _stage, chosen: self._chosen.put_nowait(chosen))
 
     def has_fault(self, rank: int, point: str, fault: str, *, deadline_s: float = DEADLINE_S) -> None:
         """The workers of the next stage are those of `tests.fakes.faulty_rank`; what was lost is forgotten."""
         self.command = (sys.executable, str(FAULTY), str(rank), point, fault, str(deadline_s))
         self.lost = asyncio.get_running_loop().create_future()
+
+    async def chosen(self, pairs: int) -> ChosenExperts:
+        """What is told as soon as that many pairs of a row and an expert of the first layer are counted."""
+        while True:
+            told = await self._chosen.get()
+            if sum(told.rows[0]) >= pairs:
+                return told
 
     async def open(self, name: str, on_progress: OnProgress) -> OpenedModel:
         card_path = self._path.with_suffix(".card")
@@ -113,25 +123,26 @@ class RankNode:
             card_path=card_path,
         )
 
-    async def load(self, ranks: int, proportions: Sequence[int] = ()) -> KeptStage:
+    async def load(self, ranks: int, proportions: Sequence[int] = (), **changes: Any) -> KeptStage:
         """The whole model on that many ranks."""
         devices = tuple(f"cpu:{rank}" for rank in range(ranks)) if ranks > 1 else ("cpu",)
-        stage, _ = await self.keeper.load(self.spec(devices, proportions), lambda _done, _total: None)
+        stage, _ = await self.keeper.load(self.spec(devices, proportions, **changes), lambda _done, _total: None)
         return stage
 
-    def spec(self, devices: Sequence[str], proportions: Sequence[int] = ()) -> StageSpec:
-        return StageSpec(
-            model="tiny.gguf",
-            digest=self._card.digest,
-            first_layer=0,
-            last_layer=self._card.spec.layers - 1,
-            dtype="float32",
-            devices=tuple(devices),
-            proportions=tuple(proportions),
-            pages=8,
-            page_tokens=4,
-            max_rows=16,
-        )
+    def spec(self, devices: Sequence[str], proportions: Sequence[int] = (), **changes: Any) -> StageSpec:
+        fields: dict[str, Any] = {
+            "model": "tiny.gguf",
+            "digest": self._card.digest,
+            "first_layer": 0,
+            "last_layer": self._card.spec.layers - 1,
+            "dtype": "float32",
+            "devices": tuple(devices),
+            "proportions": tuple(proportions),
+            "pages": 8,
+            "page_tokens": 4,
+            "max_rows": 16,
+        }
+        return StageSpec(**{**fields, **changes})
 
     async def greedy(self, stage: KeptStage, *prompt: int, count: int = 3) -> list[int]:
         """The likeliest tokens after `prompt`, asked for over the ring as a coordinator does."""

@@ -27,14 +27,18 @@ from layerline.hold import (
     Bind,
     Bound,
     Draining,
+    ExpertRows,
+    ExpertsMoved,
     Failed,
     Heartbeat,
     Heartbeats,
     HoldCommand,
     HoldEvent,
+    LayerRows,
     Load,
     Loaded,
     LoadProgress,
+    MoveExperts,
     Place,
     Unload,
     Unloaded,
@@ -44,12 +48,13 @@ from layerline.hold import (
 from node.daemon.hold.outbox import Outbox
 from node.daemon.stages.keeper import StageKeeper
 from node.daemon.stages.kept import KeptStage
+from node.pipe import ChosenExperts
 
 WRITE_DEADLINE_S = 8.0
 MAX_COMMANDS = 16
 
 log = logging.getLogger(__name__)
-Work = Load | Bind | Unload
+Work = Load | Bind | MoveExperts | Unload
 
 
 class Wire(Protocol):
@@ -90,7 +95,7 @@ class Hold:
 
     async def run(self) -> None:
         """Obeys until the coordinator ends the stream; raises what else ends the hold."""
-        self._keeper.taken(self._lost)
+        self._keeper.taken(self._lost, self._experts_chosen)
         try:
             self._outbox.put(Welcome(node_id=self._node_id, last_epoch=self._keeper.last_epoch))
             await _until_one_ends(self._read(), self._obey_in_turn(), self._write(), self._beat())
@@ -102,6 +107,14 @@ class Hold:
             if stage is lost:
                 del self._stages[number]
                 self._outbox.put(WorkerLost(stage=number, error=error))
+
+    def _experts_chosen(self, stage: KeptStage, chosen: ChosenExperts) -> None:
+        layers = tuple(
+            LayerRows(layer=layer, rows=rows) for layer, rows in zip(chosen.layers, chosen.rows, strict=True)
+        )
+        for number, own in self._stages.items():
+            if own is stage:
+                self._outbox.put(ExpertRows(stage=number, layers=layers))
 
     def drain(self) -> None:
         """Tells the coordinator that this daemon is about to end."""
@@ -177,6 +190,8 @@ class Hold:
             raise asyncio.CancelledError
         if isinstance(command, Bind):
             return await self._bind(command)
+        if isinstance(command, MoveExperts):
+            return await self._move_experts(command)
         return await self._load(command)
 
     async def _bind(self, bind: Bind) -> Bound:
@@ -184,6 +199,13 @@ class Hold:
         if stage is None:
             raise ProtocolError(f"Node {self._node} has no stage {bind.stage} loaded to bind.", node=self._node)
         return Bound(command=bind.command, next_address=await self._keeper.bind(stage, self._dialled(bind.place)))
+
+    async def _move_experts(self, move: MoveExperts) -> ExpertsMoved:
+        stage = self._stages.get(move.stage)
+        if stage is None:
+            raise ProtocolError(f"Node {self._node} has no stage {move.stage} loaded to move experts.", node=self._node)
+        await self._keeper.move_experts(stage, move.placement.layer, move.placement.placement)
+        return ExpertsMoved(command=move.command)
 
     def _dialled(self, place: Place) -> Place:
         """`place` with those addresses of the next stage that may be dialled for this coordinator."""
@@ -217,6 +239,7 @@ class Hold:
             weights_bytes=stage.started.weights_bytes,
             kv_bytes=stage.started.kv_bytes,
             adopted=adopted,
+            placements=stage.placed_experts,
         )
 
     async def _write(self) -> None:

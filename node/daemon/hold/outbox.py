@@ -1,4 +1,4 @@
-"""Events on their way to the coordinator, in order and bounded; progress and heartbeats give way to newer ones."""
+"""Events on their way to the coordinator, in order and bounded; those that newer ones replace give way to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from layerline.errors import OverloadedError
-from layerline.hold import Heartbeat, HoldEvent, LoadProgress
+from layerline.hold import ExpertRows, Heartbeat, HoldEvent, LoadProgress
 
 MAX_EVENTS = 64
 
@@ -22,8 +22,8 @@ class Outbox:
 
     def put(self, event: HoldEvent) -> None:
         """Adds an event. One over the bound is lost, and `next` then ends the hold."""
-        if isinstance(event, LoadProgress | Heartbeat):
-            self._events = deque(other for other in self._events if type(other) is not type(event))
+        if isinstance(event, LoadProgress | Heartbeat | ExpertRows):
+            self._events = deque(other for other in self._events if not _replaces(event, other))
         if len(self._events) < MAX_EVENTS:
             self._events.append(event)
         else:
@@ -40,3 +40,10 @@ class Outbox:
         if not self._events:
             self._filled.clear()
         return event
+
+
+def _replaces(event: HoldEvent, other: HoldEvent) -> bool:
+    """Whether the first says all that matters of the second."""
+    if isinstance(event, ExpertRows) and isinstance(other, ExpertRows):
+        return event.stage == other.stage
+    return type(event) is type(other)

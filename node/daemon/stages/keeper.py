@@ -8,6 +8,7 @@ needs its memory. Knows nothing of streams; workers, models, epochs and timers a
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,16 +18,20 @@ from layerline.errors import LayerlineError, ModelMismatchError, PlanDoesNotFitE
 from layerline.facts import MAX_STAGES, DeviceFacts, LoadedStage
 from layerline.frames import MAX_EPOCH_JUMP
 from layerline.hold import Place
+from layerline.models.expert_placement import ExpertPlacement
 from layerline.models.indexer import OnProgress
+from layerline.models.model_parts import first_placements
+from layerline.models.sizes import ModelSizes
 from layerline.plan import StageSpec
 from node.daemon.stages.kept import CallLater, Epochs, KeptStage, Models, SpawnWorker, Worker
 from node.daemon.stages.memory import StageBytes, check_memory_fits, device_bytes, fits
 from node.daemon.stages.model_library import OpenedModel
-from node.pipe import Start
+from node.pipe import ChosenExperts, Start
 
 log = logging.getLogger(__name__)
 
 OnStageLost = Callable[[KeptStage, LayerlineError], None]
+OnStageExperts = Callable[[KeptStage, ChosenExperts], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +65,7 @@ class StageKeeper:
         self._stages: list[KeptStage] = []  # those that have been idle longest first
         self._plan_key = b""  # of the last epoch
         self._tell_holder: OnStageLost | None = None
+        self._tell_experts: OnStageExperts | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._lock = asyncio.Lock()
 
@@ -81,15 +87,18 @@ class StageKeeper:
         """The highest epoch in which this node has taken a place."""
         return self._epochs.last_epoch()
 
-    def taken(self, on_lost: OnStageLost) -> None:
-        """A coordinator holds the node from now on; `on_lost` is told if the worker of a stage in use is lost."""
-        self._tell_holder = on_lost
+    def taken(self, on_lost: OnStageLost, on_experts: OnStageExperts | None = None) -> None:
+        """A coordinator holds the node from now on; `on_lost` is told if the worker of a stage in use is lost.
+
+        `on_experts` is told which experts the rows of a stage in use choose.
+        """
+        self._tell_holder, self._tell_experts = on_lost, on_experts
         for stage in self._stages:
             self._keep(stage)  # from now on, so that what the coordinator has just seen is there when it asks
 
     async def released(self) -> None:
         """Nobody holds the node any more: all places are given up, the stages kept for the next holder."""
-        self._tell_holder = None
+        self._tell_holder = self._tell_experts = None
         async with self._lock:
             for stage in [stage for stage in self._stages if stage.in_use]:
                 await stage.worker.vacate()
@@ -144,6 +153,26 @@ class StageKeeper:
                 node=self._settings.node,
                 remedy="If another node has such an epoch, remove the file `epoch` in its state folder.",
             )
+
+    async def move_experts(self, stage: KeptStage, layer: int, placement: ExpertPlacement) -> None:
+        """Places the experts of a layer so, between two steps of the stage.
+
+        ProtocolError for what is no placement of them; raises why they stay where they are, or why the stage is lost.
+        """
+        async with self._lock:
+            if stage.worker.lost:
+                raise stage.worker.lost
+            node, before = self._settings.node, stage.placements.get(layer)
+            if before is None:
+                message = f"Node {node} has no experts of layer {layer} that could be moved."
+                raise ProtocolError(message, node=node, remedy="Make the plan anew.")
+            try:
+                placement.check(len(set().union(*before.ranks)), len(before.ranks))
+            except ValueError as error:
+                message = f"Experts of layer {layer} were to move on node {node}: {error}."
+                raise ProtocolError(message, node=node) from None
+            taken = functools.partial(stage.placements.__setitem__, layer, placement)
+            await stage.worker.move_experts(layer, placement, taken)
 
     async def unload(self, stage: KeptStage) -> None:
         """Ends the stage, if it is not ended yet."""
@@ -229,7 +258,18 @@ class StageKeeper:
         layers = f"layers {spec.first_layer} to {spec.last_layer} of {spec.model}"
         log.info("Loaded %s.", layers)
         taken = StageBytes(stage=layers, on=device_bytes(spec, model))
-        return KeptStage(spec=spec, started=started, worker=worker, taken=taken)
+        parts, numbers = (
+            ModelSizes.of_stage(model, spec).parts(spec.sharing),
+            range(spec.first_layer, spec.last_layer + 1),
+        )
+        placements = first_placements(model.spec, numbers, parts)
+        stage = KeptStage(spec=spec, started=started, worker=worker, taken=taken, placements=placements)
+        worker.watch_experts(functools.partial(self._experts_chosen, stage))
+        return stage
+
+    def _experts_chosen(self, stage: KeptStage, chosen: ChosenExperts) -> None:
+        if stage.in_use and self._tell_experts:
+            self._tell_experts(stage, chosen)
 
     async def _spawn(self, devices: Sequence[str]) -> Worker:
         worker: Worker | None = None  # while a group is spawned, one of its ranks may be lost already

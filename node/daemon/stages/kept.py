@@ -8,14 +8,16 @@ from typing import Protocol
 
 from layerline.errors import LayerlineError
 from layerline.facts import LoadedStage
-from layerline.hold import Place
+from layerline.hold import LayerPlacement, Place
+from layerline.models.expert_placement import ExpertPlacement
 from layerline.models.indexer import OnProgress
 from layerline.plan import StageSpec
 from node.daemon.stages.memory import StageBytes
 from node.daemon.stages.model_library import OpenedModel
-from node.pipe import Placed, Start, Started
+from node.pipe import ChosenExperts, Placed, Start, Started
 
 OnLost = Callable[[LayerlineError], None]
+OnChosenExperts = Callable[[ChosenExperts], None]
 
 
 class Worker(Protocol):
@@ -35,6 +37,12 @@ class Worker(Protocol):
 
     async def vacate(self) -> None:
         """Gives the place up."""
+
+    def watch_experts(self, tell: OnChosenExperts) -> None:
+        """`tell` hears from now on which experts rows choose."""
+
+    async def move_experts(self, layer: int, placement: ExpertPlacement, on_taken: Callable[[], None]) -> None:
+        """Places the experts of a layer so between two steps, or raises why they stay where they are."""
 
     async def stop(self) -> None:
         """Ends the worker."""
@@ -76,8 +84,14 @@ class KeptStage:
     started: Started
     worker: Worker
     taken: StageBytes
+    placements: dict[int, ExpertPlacement]  # of the layers whose experts are spread
     in_use: bool = True
     timer: Timer | None = None
+
+    @property
+    def placed_experts(self) -> tuple[LayerPlacement, ...]:
+        """Where experts are, layer by layer."""
+        return tuple(LayerPlacement.of(layer, self.placements[layer]) for layer in sorted(self.placements))
 
     @property
     def loaded(self) -> LoadedStage:

@@ -1,4 +1,4 @@
-"""The numbers of the commands to one worker, and the answer to the one that is waited for.
+"""The numbers of the commands to one worker, and the answers to those that are waited for.
 
 An answer that comes when nobody waits for it any more is never taken for that of a later command.
 """
@@ -10,16 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from layerline.errors import LayerlineError
-from node.pipe import NO_COMMAND, FromWorker, ToWorker
+from node.pipe import FromWorker, ToWorker
 
 
 class Commands:
-    """Commands are numbered from 1 on; one at a time is waited for."""
+    """Commands are numbered from 1 on."""
 
     def __init__(self) -> None:
         self._given = 0  # how many, and so the number of the last one
-        self._awaited = NO_COMMAND
-        self._answer: asyncio.Future[FromWorker | ToWorker] | None = None
+        self._answers: dict[int, asyncio.Future[FromWorker | ToWorker]] = {}
 
     def next_number(self) -> int:
         """The number of a further command."""
@@ -29,26 +28,26 @@ class Commands:
     @contextmanager
     def awaited(self) -> Iterator[tuple[int, asyncio.Future[FromWorker | ToWorker]]]:
         """The number of a further command, and its answer, which is waited for in the block."""
-        assert self._answer is None, "one command at a time"
-        self._awaited = self.next_number()
-        self._answer = asyncio.get_running_loop().create_future()
+        number = self.next_number()
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
         try:
-            yield self._awaited, self._answer
+            yield number, answer
         finally:
-            self._awaited, self._answer = NO_COMMAND, None
+            del self._answers[number]
 
     def is_awaited(self, command: int) -> bool:
         """Whether what is said to this command is waited for; ValueError if it was never given."""
         if not 0 < command <= self._given:
             raise ValueError(f"an answer to command {command}, of {self._given}")
-        return command == self._awaited
+        return command in self._answers
 
-    def answer(self, message: FromWorker | ToWorker) -> None:
-        """The answer to the command that is waited for has come."""
-        if self._answer and not self._answer.done():
-            self._answer.set_result(message)
+    def answer(self, command: int, message: FromWorker | ToWorker) -> None:
+        """The answer to a command that is waited for has come."""
+        if not self._answers[command].done():
+            self._answers[command].set_result(message)
 
     def fail(self, error: LayerlineError) -> None:
-        """No answer will come, because of `error`."""
-        if self._answer and not self._answer.done():
-            self._answer.set_exception(error)
+        """No answer will come to any command, because of `error`."""
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(error)

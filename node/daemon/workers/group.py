@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from layerline.errors import LayerlineError, StageFailedError, first_of
 from layerline.hold import Place
 from layerline.hosting.child import compute_environment
-from node.daemon.workers.process import PATIENCE, OnLost, OnProgress, Patience, WorkerProcess
+from layerline.models.expert_placement import ExpertPlacement
+from node.daemon.workers.process import PATIENCE, OnChosenExperts, OnLost, OnProgress, Patience, WorkerProcess
 from node.daemon.workers.seats import RankSeat, rank_seats
-from node.pipe import Placed, Start, Started
+from node.pipe import Placed, PrepareExperts, Start, Started, TakeExperts
 
 
 class WorkerGroup:
@@ -25,6 +26,7 @@ class WorkerGroup:
         self.lost: LayerlineError | None = None
         self._on_lost = on_lost
         self._ranks: list[tuple[RankSeat, WorkerProcess]] = []
+        self._moves = 0  # of experts, so far
         self._ending: asyncio.Task[None] | None = None
 
     @classmethod
@@ -104,6 +106,30 @@ class WorkerGroup:
     async def vacate(self) -> None:
         """Takes the stage's place away."""
         await self._ranks[0][1].vacate()
+
+    def watch_experts(self, tell: OnChosenExperts) -> None:
+        """`tell` hears from now on which experts rows choose."""
+        self._ranks[0][1].on_chosen_experts = tell
+
+    async def move_experts(self, layer: int, placement: ExpertPlacement, on_taken: Callable[[], None]) -> None:
+        """Has every rank load what it lacks of a placement, then all of them take it between the same two steps.
+
+        Raises the first refusal or failure of a rank: the experts are where they were then, unless the stage is lost.
+        `on_taken` is called as soon as nothing but a loss can keep them from being taken.
+        """
+        self._moves += 1
+        prepare = PrepareExperts(move=self._moves, layer=layer, ranks=placement.ranks)
+        try:
+            async with asyncio.TaskGroup() as preparing:
+                for _, worker in self._ranks:
+                    preparing.create_task(worker.prepare_experts(prepare))
+        except BaseException as failures:
+            await asyncio.gather(*(worker.forget_experts(prepare.move) for _, worker in self._ranks))
+            if isinstance(failures, BaseExceptionGroup):
+                raise first_of(failures) from None
+            raise
+        on_taken()
+        await asyncio.shield(self._ranks[0][1].take_experts(TakeExperts(move=prepare.move)))
 
     async def stop(self) -> None:
         """Ends every rank; their memory is free then."""

@@ -25,7 +25,22 @@ from node import pipe
 from node.daemon.workers.commands import Commands
 from node.daemon.workers.process_state import look_at
 from node.daemon.workers.silence import BUSY_SILENCE_S, FROZEN_S, LOOK_INTERVAL_S, Silence
-from node.pipe import Alive, Failed, Placed, Progress, Refused, Start, Started, Vacate
+from node.pipe import (
+    Alive,
+    ChosenExperts,
+    Failed,
+    ForgetExperts,
+    Placed,
+    Prepared,
+    PrepareExperts,
+    Progress,
+    Refused,
+    Start,
+    Started,
+    TakeExperts,
+    Taken,
+    Vacate,
+)
 
 KILL_DEADLINE_S = 2.0
 LAST_MESSAGES_DEADLINE_S = 1.0
@@ -35,7 +50,9 @@ OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "annot allocate memory", "Failed to
 log = logging.getLogger(__name__)
 OnLost = Callable[[LayerlineError], None]
 OnProgress = Callable[[int, int], None]
-Answer = TypeVar("Answer", Started, Placed)
+OnChosenExperts = Callable[[ChosenExperts], None]
+Answer = TypeVar("Answer", Started, Placed, Prepared, Taken)
+Command = Start | Place | PrepareExperts | TakeExperts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +62,8 @@ class Patience:
     start_s: float = 110.0  # until it speaks: a cold start of torch on a busy machine; the coordinator waits 120 s
     progress_s: float = 60.0  # a load may take long, but not without any progress
     place_s: float = 25.0  # the worker tries the next stage's addresses for 4 s each
+    prepare_s: float = 60.0  # of experts that move: a few matrices are read
+    take_s: float = 25.0  # until a step is over
     write_s: float = 5.0
     end_s: float = 1.0  # from the end of its input
     terminate_s: float = 0.5
@@ -63,6 +82,7 @@ class WorkerProcess:
 
     def __init__(self, process: Process, *, node: str, rank: str, on_lost: OnLost, patience: Patience) -> None:
         self.lost: LayerlineError | None = None
+        self.on_chosen_experts: OnChosenExperts | None = None
         self._process = process
         self._node = node
         self._rank = rank
@@ -138,11 +158,30 @@ class WorkerProcess:
         """Gives the worker a place in a plan; raises its refusal, or StageFailedError if it dies or hangs."""
         return await self._ask(place, Placed, asyncio.timeout(self._patience.place_s))
 
+    async def prepare_experts(self, prepare: PrepareExperts) -> None:
+        """Has the rank load what it lacks for a move.
+
+        Raises its refusal, StageFailedError if it takes too long, which ends nothing, or why it died.
+        """
+        await self._ask(prepare, Prepared, asyncio.timeout(self._patience.prepare_s))
+
+    async def take_experts(self, take: TakeExperts) -> None:
+        """Has rank 0, and with it all, take what is prepared; StageFailedError if it dies or hangs."""
+        await self._ask(take, Taken, asyncio.timeout(self._patience.take_s))
+
+    async def forget_experts(self, move: int) -> None:
+        """What was prepared for a move is not wanted."""
+        await self._tell(ForgetExperts(move=move))
+
     async def vacate(self) -> None:
-        """Takes the worker's place away; one that does not listen is ended."""
+        """Takes the worker's place away."""
+        await self._tell(Vacate())
+
+    async def _tell(self, message: Vacate | ForgetExperts) -> None:
+        """Says what is not answered; a worker that does not listen is ended."""
         try:
             async with asyncio.timeout(self._patience.write_s):
-                await self._write(Vacate(), self._commands.next_number())
+                await self._write(message, self._commands.next_number())
         except TimeoutError:
             kill(self._process)
 
@@ -170,7 +209,7 @@ class WorkerProcess:
         self._commands.fail(self.lost)
         kill(self._process)
 
-    async def _ask(self, message: Start | Place, expected: type[Answer], deadline: asyncio.Timeout) -> Answer:
+    async def _ask(self, message: Command, expected: type[Answer], deadline: asyncio.Timeout) -> Answer:
         if self.lost:
             raise self.lost
         try:
@@ -179,6 +218,9 @@ class WorkerProcess:
                     await self._write(message, number)
                     reply = await answer
         except TimeoutError:
+            if isinstance(message, PrepareExperts):
+                slow = f"did not load the experts that were to come within {self._patience.prepare_s:.0f} s"
+                raise self._failed(slow, remedy="The experts stay where they are.") from None
             raise self._stuck(message) from None
         if isinstance(reply, Refused):
             raise reply.error(self._node, self._speaker())
@@ -217,10 +259,13 @@ class WorkerProcess:
         elif isinstance(message, Failed):
             self.lost = self.lost or message.error(self._node, self._speaker())
             kill(self._process)
+        elif isinstance(message, ChosenExperts):
+            if self.on_chosen_experts:
+                self.on_chosen_experts(message)
         elif not self._commands.is_awaited(command):  # whoever asked has stopped waiting
             log.info("Worker %d said %s too late.", self._process.pid, type(message).__name__)
         elif not isinstance(message, Progress):
-            self._commands.answer(message)
+            self._commands.answer(command, message)
         elif self._on_progress:
             self._on_progress(message.done_bytes, message.total_bytes)
 
@@ -248,9 +293,11 @@ class WorkerProcess:
             log.error("%s", self.lost)
             self._on_lost(self.lost)
 
-    def _stuck(self, message: Start | Place) -> LayerlineError:
+    def _stuck(self, message: Command) -> LayerlineError:
         if isinstance(message, Place):
             doing, deadline_s = "did not take its place in the plan", self._patience.place_s
+        elif isinstance(message, TakeExperts):
+            doing, deadline_s = "did not place the experts that it had prepared", self._patience.take_s
         elif self._on_first_word:
             doing, deadline_s = "did not start", self._patience.start_s
         else:

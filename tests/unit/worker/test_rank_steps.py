@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import queue
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,11 +13,16 @@ import pytest
 
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
 from layerline.frames import Frame, PageRun, Span, TensorBytes
+from layerline.models.expert_placement import ExpertPlacement
 from layerline.step_result import StepResult
+from node import pipe
+from node.step.computation import StageExperts
+from node.worker.expert_moves import ExpertMoves
 from node.worker.follower import follow
-from node.worker.rank_line import RankLine, pack_step
+from node.worker.rank_line import RankLine, pack_move, pack_step
 from node.worker.rank_steps import RankSteps
 from tests.fakes.echo_stage import EchoStage
+from tests.fakes.stage_experts import FakeExperts
 
 
 class EndedError(Exception):
@@ -101,7 +107,7 @@ def test_a_step_that_is_refused_reaches_nobody_and_ends_nothing() -> None:
         with pytest.raises(ProtocolError, match="Step 5 is bad"):
             compute.run(frame(5))
         compute.run(frame(6))
-        assert RankLine(far[0], "Rank 0 (cpu:0)").receive().step == 6
+        assert RankLine(far[0], "Rank 0 (cpu:0)").receive() == frame(6)
     assert (end.told, stage.steps) == ([], [6])
 
 
@@ -137,7 +143,7 @@ def test_an_other_that_is_gone_is_left_to_the_daemon() -> None:
     assert (end.told, stage.steps) == ([], [])
 
 
-def followed(part: FakePart, *sent: bytes) -> list[LayerlineError]:
+def followed(part: FakePart, *sent: bytes, experts: StageExperts | None = None) -> list[LayerlineError]:
     """What a rank says that follows until `sent` ends."""
     end = FakeEnd()
     near, far = socket.socketpair()
@@ -145,7 +151,7 @@ def followed(part: FakePart, *sent: bytes) -> list[LayerlineError]:
         with near:
             near.sendall(b"".join(sent))
         with pytest.raises(EndedError):
-            follow(RankLine(far, "Rank 0 (cpu:0)"), part, end)
+            follow(RankLine(far, "Rank 0 (cpu:0)"), part, ExpertMoves(experts or FakeExperts(), "kitchen"), end)
     return end.told
 
 
@@ -173,10 +179,33 @@ def test_what_ends_the_process_does_so(ending: BaseException) -> None:
         with near:
             near.sendall(pack_step(frame(1)))
         with pytest.raises(type(ending)):
-            follow(RankLine(far, "Rank 0 (cpu:0)"), FakePart(1, ending), end)
+            follow(RankLine(far, "Rank 0 (cpu:0)"), FakePart(1, ending), ExpertMoves(FakeExperts(), "kitchen"), end)
     assert end.told == []
 
 
 def test_a_rank_that_is_sent_junk_says_so() -> None:
     (error,) = followed(FakePart(), b"\x00\x00\x00\x01\xc1")
     assert isinstance(error, ProtocolError)
+
+
+def test_a_move_is_taken_by_all_ranks_between_the_same_steps() -> None:
+    experts = FakeExperts()
+    moves = ExpertMoves(experts, "kitchen")
+    answers: queue.Queue[pipe.FromWorker] = queue.Queue()
+    moves.begin(pipe.PrepareExperts(move=7, layer=1, ranks=((0,), (1,))), answers.put)
+    assert answers.get(timeout=20.0) == pipe.Prepared(move=7)
+    with lines(1) as (near, far):
+        compute = steps(EchoStage(last=True), near, FakeEnd())
+        compute.run(frame(1))
+        compute.take_experts(7, moves)
+        compute.run(frame(2))
+        receiver = RankLine(far[0], "Rank 0 (cpu:0)")
+        assert [receiver.receive() for _ in range(3)] == [frame(1), 7, frame(2)]
+    assert experts.taken == [(1, ExpertPlacement(((0,), (1,))))]
+
+
+def test_a_rank_that_follows_takes_what_it_has_not_prepared_for_a_failure() -> None:
+    part = FakePart()
+    (error,) = followed(part, pack_step(frame(1)), pack_move(3), pack_step(frame(2)))
+    assert part.steps == [1]
+    assert "Experts were to move (move 3), which this rank has not prepared." in str(error)

@@ -1,0 +1,87 @@
+"""A rank's part in a move of experts: prepared beside the steps, taken or forgotten, and what can fail."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import pytest
+
+from layerline.errors import ModelCorruptError, StageFailedError
+from layerline.models.expert_placement import ExpertPlacement
+from node import pipe
+from node.worker.expert_moves import ExpertMoves
+from tests.fakes.stage_experts import FakeExperts
+
+Answers = queue.Queue[pipe.FromWorker]
+PLACES = ((0, 2), (1,))
+
+
+def prepare(move: int, layer: int = 3) -> pipe.PrepareExperts:
+    return pipe.PrepareExperts(move=move, layer=layer, ranks=PLACES)
+
+
+def test_what_is_prepared_is_taken_once() -> None:
+    experts, answers = FakeExperts(), Answers()
+    moves = ExpertMoves(experts, "kitchen")
+    moves.begin(prepare(1), answers.put)
+    assert answers.get(timeout=20.0) == pipe.Prepared(move=1)
+    assert experts.taken == []
+    moves.take(1)
+    assert experts.taken == [(3, ExpertPlacement(PLACES))]
+    with pytest.raises(StageFailedError, match="has not prepared"):
+        moves.take(1)
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "words"),
+    [
+        (MemoryError(), "stage_failed", "cannot load the experts that were to come (MemoryError)"),
+        (RuntimeError("CUDA out of memory"), "stage_failed", "(CUDA out of memory)"),
+        (OSError(5, "Input/output error"), "model_corrupt", "cannot read the experts"),
+        (ValueError("a rank has an expert twice"), "protocol", "Experts cannot be placed so on node kitchen"),
+        (ModelCorruptError("The bytes of a tensor have changed."), "model_corrupt", "have changed"),
+    ],
+)
+def test_what_cannot_be_prepared_is_refused_and_nothing_can_be_taken(
+    failure: BaseException, code: str, words: str
+) -> None:
+    experts, answers = FakeExperts(failure), Answers()
+    moves = ExpertMoves(experts, "kitchen")
+    moves.begin(prepare(1), answers.put)
+    refused = answers.get(timeout=20.0)
+    assert isinstance(refused, pipe.Refused)
+    assert refused.code == code
+    assert words in refused.message
+    with pytest.raises(StageFailedError):
+        moves.take(1)
+    assert experts.taken == []
+
+
+def test_a_move_that_is_forgotten_while_it_is_prepared_is_never_taken() -> None:
+    go = threading.Event()
+    experts, answers = FakeExperts(go=go.wait), Answers()
+    moves = ExpertMoves(experts, "kitchen")
+    moves.begin(prepare(1), answers.put)
+    moves.forget(1)
+    go.set()
+    answers.get(timeout=20.0)
+    with pytest.raises(StageFailedError):
+        moves.take(1)
+    moves.begin(prepare(2, layer=5), answers.put)
+    assert answers.get(timeout=20.0) == pipe.Prepared(move=2)
+    moves.forget(1)
+    moves.take(2)
+    assert experts.taken == [(5, ExpertPlacement(PLACES))]
+
+
+def test_the_later_of_two_moves_is_the_one_that_counts() -> None:
+    experts, answers = FakeExperts(), Answers()
+    moves = ExpertMoves(experts, "kitchen")
+    for move in (1, 2):
+        moves.begin(prepare(move, layer=move), answers.put)
+    assert {answers.get(timeout=20.0).__class__ for _ in range(2)} == {pipe.Prepared}
+    with pytest.raises(StageFailedError, match="move 1"):
+        moves.take(1)
+    moves.take(2)
+    assert experts.taken == [(2, ExpertPlacement(PLACES))]
