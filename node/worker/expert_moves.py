@@ -47,7 +47,9 @@ class ExpertMoves:
     def take(self, move: int) -> None:
         """Puts a prepared move into effect, between two steps; StageFailedError if it is not prepared."""
         with self._changing:
-            take, self._take = (self._take if self._move == move else None), None
+            take = self._take if self._move == move else None
+            if take is not None:
+                self._move, self._take = 0, None
         if take is None:
             message = f"Experts were to move (move {move}), which this rank has not prepared."
             raise StageFailedError(message, node=self._node, remedy="Load the stage anew.")
@@ -79,5 +81,5 @@ class ExpertMoves:
             raise ModelCorruptError(message, node=self._node, remedy="Check the file and the disk.") from error
         except (RuntimeError, MemoryError) as error:
             log.exception("Experts could not be loaded.")
-            message = f"Node {self._node} cannot load the experts that were to come ({error or type(error).__name__})."
+            message = f"Node {self._node} cannot load the experts that were to come ({str(error) or type(error).__name__})."
             raise StageFailedError(message, node=self._node, remedy=STAY) from error

@@ -86,6 +86,7 @@ def strike(fault: str) -> None:
     if fault == "raise":
         raise RuntimeError("out of luck")
     os.kill(os.getpid(), signal.SIGSTOP if fault == "freeze" else signal.SIGKILL)
+    time.sleep(0.5)  # another thread may be the first to be stopped
 
 
 class FaultyGroup:
