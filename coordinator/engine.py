@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
+from coordinator.balancing.ledger import ExpertLedger
 from coordinator.concurrency import ended
 from coordinator.ring import Ring
 from coordinator.scheduling.capacity import Capacity
@@ -167,9 +168,9 @@ class Engine:
             self._tell((Failed(sequence=request.sequence, error=error),))
             self._tell(self._scheduler.cancel(request.sequence))
 
-    def renew(self, capacity: Capacity, route: Route) -> None:
+    def renew(self, capacity: Capacity, route: Route, experts: Sequence[ExpertLedger] = ()) -> None:
         """The next pipeline, of that capacity, stands; answers that do not fit there end with an error."""
-        self._recorder = self._recorder.succeeded_by(route)
+        self._recorder = self._recorder.succeeded_by(route, experts)
         self.worked = False
         self._tell(self._scheduler.renew(capacity))
 

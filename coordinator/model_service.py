@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 from coordinator.answering.answers import answered
 from coordinator.answering.embedding import embedded
 from coordinator.answering.prompt import prompt_ids
 from coordinator.answering.scoring import scored
+from coordinator.balancing.ledger import ExpertLedger
 from coordinator.concurrency import ended
 from coordinator.engine import Engine
 from coordinator.loading import Loading
@@ -228,7 +229,7 @@ class ModelService:
                 planned, made.nodes, hello=self._hello, verdict=verdict, on_progress=progressed
             ) as (bound, ring):
                 await reading
-                self._stand(replace(made.plan, pipelines=(bound,)), made.card)
+                self._stand(replace(made.plan, pipelines=(bound,)), made.card, ring.experts)
                 deadline.reschedule(None)
                 return await self._broken(ring, verdict, deadline)
         except LayerlineError as error:
@@ -249,14 +250,14 @@ class ModelService:
         self._engine.end_losers(error)
         return error
 
-    def _stand(self, plan: Plan, card: ModelCard) -> None:
+    def _stand(self, plan: Plan, card: ModelCard, experts: Sequence[ExpertLedger]) -> None:
         (bound,) = plan.pipelines
         capacity = Capacity.of(bound, plan.context_tokens, card.spec, max_waiting=self._bounds.max_waiting)
         route = Route.of(plan.model, bound, card.spec)
         if self._engine:
-            self._engine.renew(capacity, route)
+            self._engine.renew(capacity, route, experts)
         else:
-            scheduler, recorder = Scheduler(capacity), Recorder(route)
+            scheduler, recorder = Scheduler(capacity), Recorder(route, experts=experts)
             self._engine = Engine(scheduler, recorder, step_deadline_s=self._bounds.step_deadline_s)
         self.plan = plan
         self.loading.end()

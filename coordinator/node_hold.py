@@ -10,13 +10,13 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from coordinator.concurrency import ended
+from coordinator.hold_deadlines import HOLD_DEADLINES, HoldDeadlines
 from layerline.endings import NOT_FAILURES
 from layerline.errors import (
     DeadlineError,
@@ -30,19 +30,21 @@ from layerline.errors import (
 )
 from layerline.growth import GrowthDeadline
 from layerline.hold import (
-    HEARTBEATS,
     Bind,
     Bound,
     Draining,
+    ExpertRows,
+    ExpertsMoved,
     Failed,
     Heartbeat,
-    Heartbeats,
     HoldCommand,
     HoldEvent,
     HoldHello,
+    LayerPlacement,
     Load,
     Loaded,
     LoadProgress,
+    MoveExperts,
     Place,
     Unload,
     Unloaded,
@@ -58,22 +60,9 @@ from layerline.rpc.v1 import node_pb2, node_pb2_grpc
 
 OnLost = Callable[[LayerlineError], None]
 OnProgress = Callable[[int, int], None]
+OnExpertRows = Callable[[ExpertRows], None]
 HoldCall = grpc.aio.StreamStreamCall[node_pb2.HoldCommand, node_pb2.HoldEvent]
-Answer = TypeVar("Answer", Loaded, Bound, Unloaded)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HoldDeadlines:
-    """How long a coordinator waits for what a node it holds has to do."""
-
-    welcome_s: float = 6.0
-    load_silence_s: float = 120.0  # a load may take long, but not without any progress
-    bind_s: float = 30.0
-    unload_s: float = 15.0
-    heartbeats: Heartbeats = HEARTBEATS
-
-
-HOLD_DEADLINES = HoldDeadlines()
+Answer = TypeVar("Answer", Loaded, Bound, ExpertsMoved, Unloaded)
 
 
 class NodeHold:
@@ -98,6 +87,7 @@ class NodeHold:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._progress: dict[int, OnProgress] = {}
         self._lost: LayerlineError | None = None
+        self.on_expert_rows: OnExpertRows | None = None
 
     async def load(self, stage: int, spec: StageSpec, on_progress: OnProgress) -> Loaded:
         """Has the node hold this stage, under this number; raises what the node says against it."""
@@ -128,6 +118,15 @@ class NodeHold:
         except TimeoutError:
             raise self._late("take its place in the plan", self._deadlines.bind_s) from None
 
+    async def move_experts(self, stage: int, placement: LayerPlacement) -> None:
+        """Has a stage place the experts of a layer so, between two steps; raises why they stay where they are."""
+        command = MoveExperts(command=next(self._numbers), stage=stage, placement=placement)
+        try:
+            async with asyncio.timeout(self._deadlines.move_s):
+                await self._ask(command, ExpertsMoved)
+        except TimeoutError:
+            raise self._late("move experts", self._deadlines.move_s) from None
+
     async def unload(self, stage: int) -> None:
         """Has the node free a stage."""
         try:
@@ -136,7 +135,7 @@ class NodeHold:
         except TimeoutError:
             raise self._late("unload its layers", self._deadlines.unload_s) from None
 
-    async def _ask(self, command: Load | Bind | Unload, expected: type[Answer]) -> Answer:
+    async def _ask(self, command: Load | Bind | MoveExperts | Unload, expected: type[Answer]) -> Answer:
         if self._lost:
             raise self._lost
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -196,8 +195,11 @@ class NodeHold:
             report = self._progress.get(event.command)
             if report:
                 report(event.done_bytes, event.total_bytes)
-        elif isinstance(event, (Loaded, Bound, Unloaded, Failed)):
+        elif isinstance(event, (Loaded, Bound, ExpertsMoved, Unloaded, Failed)):
             self._answer(event)
+        elif isinstance(event, ExpertRows):
+            if self.on_expert_rows:
+                self.on_expert_rows(event)
         elif isinstance(event, WorkerLost):
             self._lose(event.error)
         elif isinstance(event, Draining):
@@ -206,7 +208,7 @@ class NodeHold:
         elif isinstance(event, Welcome):
             raise ProtocolError(f"Node {self.node} welcomed twice.", node=self.node)
 
-    def _answer(self, event: Loaded | Bound | Unloaded | Failed) -> None:
+    def _answer(self, event: Loaded | Bound | ExpertsMoved | Unloaded | Failed) -> None:
         future = self._answers.get(event.command)
         if future is None or future.done():
             return  # whoever asked has stopped waiting

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from coordinator.concurrency import all_of
-from coordinator.node_hold import HOLD_DEADLINES, HoldDeadlines, NodeHold, hold
+from coordinator.balancing.balancer import Balancer
+from coordinator.balancing.ledger import ExpertLedger
+from coordinator.concurrency import all_of, ended
+from coordinator.hold_deadlines import HOLD_DEADLINES, HoldDeadlines
+from coordinator.node_hold import NodeHold, hold
 from coordinator.ring import Ring
 from coordinator.verdict import Verdict
 from layerline.addresses import join_address, split_address
 from layerline.errors import LayerlineError, ProtocolError
 from layerline.frames import MAX_EPOCH, MAX_EPOCH_JUMP, PLAN_KEY_BYTES, Hello
-from layerline.hold import HoldHello, Loaded, Place
+from layerline.hold import ExpertRows, HoldHello, Loaded, Place
 from layerline.peer import Peer
 from layerline.plan import PipelinePlan
 from layerline.rpc.links import FrameSender, ResultReceiver
@@ -31,6 +36,8 @@ from layerline.version import WIRE_VERSION
 END_SILENT_DEADLINE_S = 1.0  # the node goes on with it by itself
 
 OnProgress = Callable[[str, int, int], None]
+
+log = logging.getLogger(__name__)
 
 
 class OpenPipeline(Protocol):
@@ -106,7 +113,33 @@ async def _built(
     peers = [_data_port(nodes[stage.node_id], answer) for stage, answer in zip(bound.stages, loaded, strict=True)]
     places = _places(bound.epoch, peers)
     await _bind_backwards(holds, places)
-    return bound, await _dial(held, transport, bound, peers, places, hello.coordinator, verdict)
+    ring = await _dial(held, transport, bound, peers, places, hello.coordinator, verdict)
+    return bound, replace(ring, experts=await _balanced(held, bound, holds, loaded))
+
+
+async def _balanced(
+    held: AsyncExitStack, pipeline: PipelinePlan, holds: Sequence[NodeHold], loaded: Sequence[Loaded]
+) -> tuple[ExpertLedger, ...]:
+    """The ledgers of the stages' experts, which are kept, and the load of ranks even, until `held` is left."""
+    ledgers = []
+    for index, (stage, node_hold, answer) in enumerate(zip(pipeline.stages, holds, loaded, strict=True)):
+        ledgers.append(ledger := ExpertLedger(index, stage, answer.placements))
+        balancer = Balancer(node_hold, _number(index), ledger)
+        node_hold.on_expert_rows = functools.partial(_counted, balancer)
+        balancing = asyncio.create_task(balancer.run())
+        balancing.add_done_callback(_tell_failure)
+        held.push_async_callback(ended, balancing)
+    return tuple(ledgers)
+
+
+def _tell_failure(balancing: asyncio.Task[None]) -> None:
+    """Answers go on where nothing makes load even, so that it is told and no more."""
+    if not balancing.cancelled() and (failure := balancing.exception()):
+        log.error("Nothing makes the load of experts even any more.", exc_info=failure)
+
+
+def _counted(balancer: Balancer, told: ExpertRows) -> None:
+    balancer.counted(told.layers)
 
 
 async def _end_silent_workers(holds: Sequence[NodeHold], verdict: Verdict) -> None:

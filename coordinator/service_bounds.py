@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coordinator.engine import STEP_DEADLINE_S
+from coordinator.hold_deadlines import HOLD_DEADLINES, HoldDeadlines
 from coordinator.model_life import Recovery
 from coordinator.node_client import NO_GROWTH_DEADLINE_S
-from coordinator.node_hold import HOLD_DEADLINES, HoldDeadlines
 from coordinator.verdict import Patience
 
 

@@ -10,6 +10,7 @@ from layerline.checks import require, require_one_of
 MAX_DEVICES = 64  # of a stage
 MAX_PROPORTION = 1_000_000
 MAX_REPEATS = 256
+MOST_COMING = 2  # experts of a layer, to a rank in one move, for which it has room beside those it has
 MOST_EXPERTS = 1 << 12  # of a layer
 SHARING_OF_EXPERTS = ("split", "spread")
 

@@ -127,6 +127,37 @@ class SlotStats:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LayerExpertStats:
+    """One layer with experts: how many `rows` chose each since the stage was loaded.
+
+    `busiest_over_mean` is as in `ExpertStats`, of this layer.
+    """
+
+    layer: int
+    rows: tuple[int, ...]
+    busiest_over_mean: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertStats:
+    """The experts of a stage.
+
+    `sharing` is "split" or "spread", and empty where there is one rank. `busiest_over_mean` is how many times its due
+    the busiest rank of each layer computed, of the rows that chose experts in the last minute, and
+    `busiest_over_mean_ever` of all rows; 0 if there were none. `moves` is how often the experts of a layer have moved.
+    """
+
+    stage: int
+    node: str
+    sharing: str
+    ranks: int
+    moves: int
+    busiest_over_mean: float
+    busiest_over_mean_ever: float
+    layers: tuple[LayerExpertStats, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RequestCounts:
     """Requests since the model was brought up, by how they ended; those refused were never taken."""
 
@@ -162,7 +193,8 @@ class StatsReport:
     """How the work goes. `requests` are all that are running and the latest that have ended, the newest first.
 
     `oldest_step_s` is how long the oldest step in flight has been so, 0 if there is none. `diagnosis` says in a few
-    sentences what holds the work up. Only a model with recurrent layers has slots.
+    sentences what holds the work up. Only a model with recurrent layers has slots, and only stages with experts tell of
+    them.
     """
 
     model: str
@@ -177,3 +209,4 @@ class StatsReport:
     requests: tuple[RequestStats, ...]
     diagnosis: tuple[str, ...]
     slots: SlotStats | None = None
+    experts: tuple[ExpertStats, ...] = ()

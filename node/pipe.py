@@ -63,7 +63,7 @@ class PrepareExperts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakeExperts:
-    """Have all ranks place the experts as prepared, between two steps; said to rank 0, answered by `Taken`."""
+    """Have the experts placed as prepared, between two steps; answered by `Taken`. Rank 0 tells the others when."""
 
     move: int
 

@@ -14,7 +14,16 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from layerline.stats_report import DurationStats, LinkStats, PageStats, PeriodStats, SlotStats, StageStats, StatsReport
+from layerline.stats_report import (
+    DurationStats,
+    ExpertStats,
+    LinkStats,
+    PageStats,
+    PeriodStats,
+    SlotStats,
+    StageStats,
+    StatsReport,
+)
 
 Told = TypeVar("Told")
 Labels = dict[str, str]
@@ -50,6 +59,8 @@ def _metrics(report: StatsReport) -> Iterator[Metric]:
     yield from _stage_metrics(recent.stages, total.stages)
     yield from _link_metrics(recent.links, total.links)
     yield from _page_metrics(report.pages)
+    if report.experts:
+        yield from _expert_metrics(report.experts)
     if report.slots:
         yield _metric("slots", "gauge", "Slots of recurrent state, by use.", _uses(report.slots))
 
@@ -112,6 +123,17 @@ def _page_metrics(pages: PageStats) -> Iterator[Metric]:
     yield _counter("prefix_lookup_tokens_total", "Tokens that were looked for in the cache.", pages.lookup_tokens)
     yield _counter("prefix_hit_tokens_total", "Tokens that were found in the cache.", pages.hit_tokens)
     yield _counter("preemptions_total", "Sequences put back for want of pages.", pages.preemptions)
+
+
+def _expert_metrics(experts: Iterable[ExpertStats]) -> Iterator[Metric]:
+    told = [({"stage": str(each.stage), "node": each.node}, each) for each in experts]
+    text = "Rows of experts that the busiest rank computed over the mean of ranks, in the last minute."
+    yield _each("expert_busiest_over_mean", "gauge", text, told, lambda e: e.busiest_over_mean)
+    text = "How often the experts of a layer have moved between ranks."
+    yield _each("expert_moves_total", "counter", text, told, lambda e: e.moves)
+    text = "Pairs of a row and an expert that it chose."
+    rows = [({**labels, "layer": str(layer.layer)}, sum(layer.rows)) for labels, e in told for layer in e.layers]
+    yield _metric("expert_rows_total", "counter", text, rows)
 
 
 def _uses(held: PageStats | SlotStats) -> list[tuple[Labels, float]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from coordinator.balancing.ledger import ExpertLedger
 from coordinator.scheduling.events import Event
 from coordinator.scheduling.figures import SchedulerFigures
 from coordinator.scheduling.sequence import SequenceRequest
@@ -33,10 +34,16 @@ class _Sent:
 
 
 class Recorder:
-    """Collects the statistics of one pipeline, the way through which is `route`; `clock` is monotonic, in seconds."""
+    """Collects the statistics of one pipeline, the way through which is `route`; `clock` is monotonic, in seconds.
 
-    def __init__(self, route: Route, clock: Callable[[], float] = time.monotonic) -> None:
+    What rows chose of experts is in the ledgers of its stages.
+    """
+
+    def __init__(
+        self, route: Route, clock: Callable[[], float] = time.monotonic, experts: Sequence[ExpertLedger] = ()
+    ) -> None:
         self._route = route
+        self._experts = tuple(experts)
         self._clock = clock
         self._up_since_s = self._changed_s = clock()
         self._window = Window(len(route.stages), self._up_since_s)
@@ -48,9 +55,9 @@ class Recorder:
         """The stages of the pipeline."""
         return self._route.stages
 
-    def succeeded_by(self, route: Route) -> Recorder:
+    def succeeded_by(self, route: Route, experts: Sequence[ExpertLedger] = ()) -> Recorder:
         """The recorder of the next pipeline; the log of requests and the time of the model go on."""
-        recorder = Recorder(route, self._clock)
+        recorder = Recorder(route, self._clock, experts)
         recorder._requests, recorder._up_since_s = self._requests, self._up_since_s
         return recorder
 
@@ -123,6 +130,7 @@ class Recorder:
                 sequences=sequence_stats(figures),
                 pages=page_stats(figures),
                 slots=slot_stats(figures),
+                experts=tuple(stats for ledger in self._experts if (stats := ledger.stats()) is not None),
                 recent=period_stats(self._route, recent, recent_s),
                 total=period_stats(self._route, total, total_s),
                 counts=self._requests.counts(),

@@ -6,6 +6,7 @@ is its business (`node.step.computation.StageExperts`).
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from node.step.computation import StageExperts
 STAY = "The experts stay where they are. If memory ran out, give the node a smaller --memory."
 
 log = logging.getLogger(__name__)
+Answer = Callable[[pipe.FromWorker], None]
 
 
 class ExpertMoves:
@@ -30,9 +32,11 @@ class ExpertMoves:
         self._changing = threading.Lock()
         self._move = 0
         self._take: Callable[[], None] | None = None
+        self._taken = 0  # the last move that was
+        self._tell_taken: Callable[[], None] | None = None
         self._threads = ThreadPoolExecutor(1, "experts")
 
-    def begin(self, wanted: pipe.PrepareExperts, answer: Callable[[pipe.FromWorker], None]) -> None:
+    def begin(self, wanted: pipe.PrepareExperts, answer: Answer) -> None:
         """Prepares a move in another thread, which gives `answer` what came of it; a move before it is forgotten."""
         with self._changing:
             self._move, self._take = wanted.move, None
@@ -54,8 +58,21 @@ class ExpertMoves:
             message = f"Experts were to move (move {move}), which this rank has not prepared."
             raise StageFailedError(message, node=self._node, remedy="Load the stage anew.")
         take()
+        with self._changing:
+            self._taken = move
+            tell, self._tell_taken = self._tell_taken, None
+        if tell:
+            tell()
 
-    def _answered(self, wanted: pipe.PrepareExperts, answer: Callable[[pipe.FromWorker], None]) -> None:
+    def tell_taken(self, move: int, answer: Answer) -> None:
+        """Gives `answer` that a move is taken, as soon as it is."""
+        with self._changing:
+            if self._taken != move:
+                self._tell_taken = functools.partial(answer, pipe.Taken(move=move))
+                return
+        answer(pipe.Taken(move=move))
+
+    def _answered(self, wanted: pipe.PrepareExperts, answer: Answer) -> None:
         try:
             take = self._prepared(wanted)
         except LayerlineError as error:
@@ -81,5 +98,7 @@ class ExpertMoves:
             raise ModelCorruptError(message, node=self._node, remedy="Check the file and the disk.") from error
         except (RuntimeError, MemoryError) as error:
             log.exception("Experts could not be loaded.")
-            message = f"Node {self._node} cannot load the experts that were to come ({str(error) or type(error).__name__})."
+            message = (
+                f"Node {self._node} cannot load the experts that were to come ({str(error) or type(error).__name__})."
+            )
             raise StageFailedError(message, node=self._node, remedy=STAY) from error

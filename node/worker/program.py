@@ -104,8 +104,7 @@ async def _lead(channel: DaemonPipe, answer: Tell, start: pipe.Start, load: Load
             reply = functools.partial(channel.write, command=number)
             if isinstance(command, pipe.TakeExperts) and others is not None:
                 await compute.between(functools.partial(others.take_experts, command.move, moves))
-                reply(pipe.Taken(move=command.move))
-            elif not _prepares(moves, command, reply):
+            if not _is_of_a_move(moves, command, reply):
                 await _obey(reply, service, command)
 
 
@@ -125,7 +124,7 @@ def _follow(channel: DaemonPipe, answer: Tell, start: pipe.Start, load: LoadPart
 
 
 class _FollowersCommands:
-    """What the daemon tells a rank that follows: once it has loaded, what to prepare of moves."""
+    """What the daemon tells a rank that follows, once it has loaded: its part in moves of experts."""
 
     def __init__(self, channel: DaemonPipe) -> None:
         self.moves: ExpertMoves | None = None
@@ -134,19 +133,22 @@ class _FollowersCommands:
     def take(self, number: int, command: pipe.ToWorker) -> None:
         """Obeys; ValueError for what such a rank is not told."""
         answer = functools.partial(self._channel.write, command=number)
-        if self.moves is None or not _prepares(self.moves, command, answer):
+        if self.moves is None or not _is_of_a_move(self.moves, command, answer):
             raise ValueError(f"{type(command).__name__} came to a rank that follows")
 
 
-def _prepares(moves: ExpertMoves, command: pipe.ToWorker, answer: Tell) -> bool:
-    """Whether a command is about what a rank prepares of a move, which is obeyed then."""
-    if isinstance(command, pipe.PrepareExperts):
-        moves.begin(command, answer)
-        return True
-    if isinstance(command, pipe.ForgetExperts):
-        moves.forget(command.move)
-        return True
-    return False
+def _is_of_a_move(moves: ExpertMoves, command: pipe.ToWorker, answer: Tell) -> bool:
+    """Whether a command is about a move of experts, of which the rank does its part then."""
+    match command:
+        case pipe.PrepareExperts():
+            moves.begin(command, answer)
+        case pipe.ForgetExperts():
+            moves.forget(command.move)
+        case pipe.TakeExperts():
+            moves.tell_taken(command.move, answer)
+        case _:
+            return False
+    return True
 
 
 def _top_of_a_task(task: asyncio.Task[None]) -> None:

@@ -25,7 +25,7 @@ from layerline.version import WIRE_VERSION
 from node.daemon.stages.kept import KeptStage, OnLost
 from node.daemon.stages.model_library import OpenedModel
 from node.daemon.workers.group import WorkerGroup
-from node.daemon.workers.process import PATIENCE
+from node.daemon.workers.patience import PATIENCE
 from node.pipe import ChosenExperts
 from tests.fakes.daemon_parts import make_keeper, place_of
 from tests.fakes.peers import peer_at

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator.engine import Engine
-from coordinator.node_hold import HoldDeadlines
+from coordinator.hold_deadlines import HoldDeadlines
 from layerline.answer import Piece
 from layerline.errors import (
     NoCoordinatorError,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.node_hold import HoldDeadlines
+from coordinator.hold_deadlines import HoldDeadlines
 from layerline.errors import (
     DeadlineError,
     ModelCorruptError,

@@ -17,7 +17,7 @@ from layerline.models.card import ModelCard
 from layerline.models.expert_placement import ExpertPlacement
 from layerline.models.index import index_model
 from node.daemon.stages.kept import KeptStage
-from node.daemon.workers.process import Patience
+from node.daemon.workers.patience import Patience
 from tests.fakes.family_models import FAMILIES
 from tests.fakes.made_models import write_family, write_family_gguf
 from tests.fakes.rank_node import RankNode

@@ -15,7 +15,7 @@ import pytest
 from layerline.errors import LayerlineError, ProtocolError, StageFailedError
 from layerline.models.card import ModelCard
 from layerline.models.index import index_model
-from node.daemon.workers.process import Patience
+from node.daemon.workers.patience import Patience
 from tests.fakes.model_files import TinyModel, write_gguf
 from tests.fakes.rank_node import RankNode
 

@@ -29,6 +29,7 @@ def stats_screen(report: StatsReport, *, since_start: bool) -> Iterator[str | Ta
     yield make_table(LINKS_HEAD, map(_link_row, period.links))
     yield ""
     yield from _period_lines(period)
+    yield from _expert_lines(report, since_start=since_start)
     yield from _state_lines(report)
     if report.requests:
         yield ""
@@ -53,6 +54,18 @@ def _period_lines(period: PeriodStats) -> Iterator[str]:
     yield f"in the queue: {_spread_text(period.queue_time)}"
     yield f"to the first token: {_spread_text(period.first_token_time)}"
     yield f"between tokens: {_spread_text(period.gap_time)}"
+
+
+def _expert_lines(report: StatsReport, *, since_start: bool) -> Iterator[str]:
+    """How evenly the ranks of each stage compute experts; none of a stage of one rank."""
+    for stage in report.experts:
+        if stage.ranks == 1:
+            continue
+        ratio = stage.busiest_over_mean_ever if since_start else stage.busiest_over_mean
+        even = f"the busiest of {stage.ranks} ranks computes {ratio:.2f} times the mean" if ratio else "no rows"
+        moves = "1 layer has moved its experts" if stage.moves == 1 else f"{stage.moves} moves of a layer's experts"
+        moved = f"; {moves}" if stage.moves else ""
+        yield f"experts of stage {stage.stage} ({stage.node}), {stage.sharing}: {even}{moved}"
 
 
 def _state_lines(report: StatsReport) -> Iterator[str]:

@@ -1695,6 +1695,78 @@ class SlotStats(_message.Message):
 Global___SlotStats: _TypeAlias = SlotStats  # noqa: Y015
 
 @_typing.final
+class LayerExpertStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYER_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    BUSIEST_OVER_MEAN_FIELD_NUMBER: _builtins.int
+    layer: _builtins.int
+    busiest_over_mean: _builtins.float
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """that chose each expert, since the stage was loaded"""
+
+    def __init__(
+        self,
+        *,
+        layer: _builtins.int = ...,
+        rows: _abc.Iterable[_builtins.int] | None = ...,
+        busiest_over_mean: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busiest_over_mean", b"busiest_over_mean", "layer", b"layer", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LayerExpertStats: _TypeAlias = LayerExpertStats  # noqa: Y015
+
+@_typing.final
+class ExpertStats(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    SHARING_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    BUSIEST_OVER_MEAN_FIELD_NUMBER: _builtins.int
+    BUSIEST_OVER_MEAN_EVER_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    stage: _builtins.int
+    node: _builtins.str
+    sharing: _builtins.str
+    """"split", "spread"; empty: there is one rank"""
+    ranks: _builtins.int
+    moves: _builtins.int
+    """of the experts of a layer"""
+    busiest_over_mean: _builtins.float
+    """of the ranks, in the last minute; 0: there were no rows"""
+    busiest_over_mean_ever: _builtins.float
+    @_builtins.property
+    def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___LayerExpertStats]: ...
+    def __init__(
+        self,
+        *,
+        stage: _builtins.int = ...,
+        node: _builtins.str = ...,
+        sharing: _builtins.str = ...,
+        ranks: _builtins.int = ...,
+        moves: _builtins.int = ...,
+        busiest_over_mean: _builtins.float = ...,
+        busiest_over_mean_ever: _builtins.float = ...,
+        layers: _abc.Iterable[Global___LayerExpertStats] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busiest_over_mean", b"busiest_over_mean", "busiest_over_mean_ever", b"busiest_over_mean_ever", "layers", b"layers", "moves", b"moves", "node", b"node", "ranks", b"ranks", "sharing", b"sharing", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpertStats: _TypeAlias = ExpertStats  # noqa: Y015
+
+@_typing.final
 class RequestCounts(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1800,6 +1872,7 @@ class StatsReport(_message.Message):
     REQUESTS_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
+    EXPERTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     up_s: _builtins.float
     steps_in_flight: _builtins.int
@@ -1828,6 +1901,10 @@ class StatsReport(_message.Message):
     def slots(self) -> Global___SlotStats:
         """absent unless the model has recurrent layers"""
 
+    @_builtins.property
+    def experts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExpertStats]:
+        """of the stages that have some"""
+
     def __init__(
         self,
         *,
@@ -1843,10 +1920,11 @@ class StatsReport(_message.Message):
         requests: _abc.Iterable[Global___RequestStats] | None = ...,
         diagnosis: _abc.Iterable[_builtins.str] | None = ...,
         slots: Global___SlotStats | None = ...,
+        experts: _abc.Iterable[Global___ExpertStats] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "pages", b"pages", "recent", b"recent", "sequences", b"sequences", "slots", b"slots", "total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "diagnosis", b"diagnosis", "model", b"model", "oldest_step_s", b"oldest_step_s", "pages", b"pages", "recent", b"recent", "requests", b"requests", "sequences", b"sequences", "slots", b"slots", "steps_in_flight", b"steps_in_flight", "total", b"total", "up_s", b"up_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "diagnosis", b"diagnosis", "experts", b"experts", "model", b"model", "oldest_step_s", b"oldest_step_s", "pages", b"pages", "recent", b"recent", "requests", b"requests", "sequences", b"sequences", "slots", b"slots", "steps_in_flight", b"steps_in_flight", "total", b"total", "up_s", b"up_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,7 +14,8 @@ from layerline.errors import LayerlineError, StageFailedError, first_of
 from layerline.hold import Place
 from layerline.hosting.child import compute_environment
 from layerline.models.expert_placement import ExpertPlacement
-from node.daemon.workers.process import PATIENCE, OnChosenExperts, OnLost, OnProgress, Patience, WorkerProcess
+from node.daemon.workers.patience import PATIENCE, Patience
+from node.daemon.workers.process import OnChosenExperts, OnLost, OnProgress, WorkerProcess
 from node.daemon.workers.seats import RankSeat, rank_seats
 from node.pipe import Placed, PrepareExperts, Start, Started, TakeExperts
 
@@ -129,7 +130,8 @@ class WorkerGroup:
                 raise first_of(failures) from None
             raise
         on_taken()
-        await asyncio.shield(self._ranks[0][1].take_experts(TakeExperts(move=prepare.move)))
+        take = TakeExperts(move=prepare.move)
+        await asyncio.shield(asyncio.gather(*(worker.take_experts(take) for _, worker in self._ranks)))
 
     async def stop(self) -> None:
         """Ends every rank; their memory is free then."""

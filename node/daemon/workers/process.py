@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import psutil
@@ -23,8 +21,10 @@ from layerline.hold import Place
 from layerline.hosting.child import LastWords, kill, reaped, spawn
 from node import pipe
 from node.daemon.workers.commands import Commands
+from node.daemon.workers.ending_words import ending, remedy
+from node.daemon.workers.patience import PATIENCE, Patience
 from node.daemon.workers.process_state import look_at
-from node.daemon.workers.silence import BUSY_SILENCE_S, FROZEN_S, LOOK_INTERVAL_S, Silence
+from node.daemon.workers.silence import LOOK_INTERVAL_S, Silence
 from node.pipe import (
     Alive,
     ChosenExperts,
@@ -44,8 +44,6 @@ from node.pipe import (
 
 KILL_DEADLINE_S = 2.0
 LAST_MESSAGES_DEADLINE_S = 1.0
-# What programs say of it last: Python, C++, the system, gRPC, the loader of libraries.
-OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "annot allocate memory", "Failed to start", "failed to map segment")
 
 log = logging.getLogger(__name__)
 OnLost = Callable[[LayerlineError], None]
@@ -53,25 +51,6 @@ OnProgress = Callable[[int, int], None]
 OnChosenExperts = Callable[[ChosenExperts], None]
 Answer = TypeVar("Answer", Started, Placed, Prepared, Taken)
 Command = Start | Place | PrepareExperts | TakeExperts
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
-    """How long a worker is waited for, in seconds."""
-
-    start_s: float = 110.0  # until it speaks: a cold start of torch on a busy machine; the coordinator waits 120 s
-    progress_s: float = 60.0  # a load may take long, but not without any progress
-    place_s: float = 25.0  # the worker tries the next stage's addresses for 4 s each
-    prepare_s: float = 60.0  # of experts that move: a few matrices are read
-    take_s: float = 25.0  # until a step is over
-    write_s: float = 5.0
-    end_s: float = 1.0  # from the end of its input
-    terminate_s: float = 0.5
-    frozen_s: float = FROZEN_S
-    busy_silence_s: float = BUSY_SILENCE_S
-
-
-PATIENCE = Patience()
 
 
 class WorkerProcess:
@@ -166,7 +145,7 @@ class WorkerProcess:
         await self._ask(prepare, Prepared, asyncio.timeout(self._patience.prepare_s))
 
     async def take_experts(self, take: TakeExperts) -> None:
-        """Has rank 0, and with it all, take what is prepared; StageFailedError if it dies or hangs."""
+        """Has the rank take what is prepared, when rank 0 says so; StageFailedError if it dies or hangs."""
         await self._ask(take, Taken, asyncio.timeout(self._patience.take_s))
 
     async def forget_experts(self, move: int) -> None:
@@ -287,7 +266,7 @@ class WorkerProcess:
     async def _watch(self, streams: Sequence[asyncio.Task[None]]) -> None:
         code = await self._process.wait()
         await asyncio.wait(streams, timeout=LAST_MESSAGES_DEADLINE_S)
-        self.lost = self.lost or self._failed(_ending(code), self._words.last, _remedy(code, self._words.last))
+        self.lost = self.lost or self._failed(ending(code), self._words.last, remedy(code, self._words.last))
         self._commands.fail(self.lost)
         if not self._stopping:
             log.error("%s", self.lost)
@@ -316,21 +295,3 @@ class WorkerProcess:
         remedy = remedy or "The node is ready to load again; its log says more."
         who = self._rank or "The worker"
         return StageFailedError(f"{who} of node {self._node} {what}{said}.", node=self._node, remedy=remedy)
-
-
-def _ending(code: int) -> str:
-    if code == -signal.SIGKILL:
-        return "was killed (SIGKILL), perhaps because the machine ran out of memory"
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return f"was ended by {signal.Signals(-code).name}"
-        return f"was ended by signal {-code}"
-    return f"ended by itself with exit code {code}"
-
-
-def _remedy(code: int, last_word: str) -> str:
-    if code == -signal.SIGKILL:
-        return "The node is ready to load again; if memory ran out, give it a smaller --memory."
-    if any(sign in last_word for sign in OUT_OF_MEMORY):
-        return "Memory ran out: raise this user's limit (ulimit -v), or give the node a smaller --memory."
-    return ""

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.node_hold import HOLD_DEADLINES, HoldCall, NodeHold
+from coordinator.hold_deadlines import HOLD_DEADLINES
+from coordinator.node_hold import HoldCall, NodeHold
 from layerline.errors import DeadlineError, InternalError, LayerlineError
 from layerline.hold import Heartbeat, HoldEvent, Loaded, LoadProgress, Welcome
 from layerline.rpc.convert import to_union

@@ -85,3 +85,18 @@ def test_the_later_of_two_moves_is_the_one_that_counts() -> None:
         moves.take(1)
     moves.take(2)
     assert experts.taken == [(2, ExpertPlacement(PLACES))]
+
+
+def test_it_is_told_that_a_move_is_taken_whichever_comes_first() -> None:
+    answers = Answers()
+    moves = ExpertMoves(FakeExperts(), "kitchen")
+    for move, is_early in ((1, True), (2, False)):
+        moves.begin(prepare(move), answers.put)
+        assert answers.get(timeout=20.0) == pipe.Prepared(move=move)
+        if is_early:
+            moves.tell_taken(move, answers.put)
+            assert answers.empty()
+        moves.take(move)
+        if not is_early:
+            moves.tell_taken(move, answers.put)
+        assert answers.get_nowait() == pipe.Taken(move=move)

@@ -15,7 +15,7 @@ import pytest
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
 from layerline.hold import Place
 from node.daemon.workers.group import WorkerGroup
-from node.daemon.workers.process import PATIENCE, Patience
+from node.daemon.workers.patience import PATIENCE, Patience
 from node.pipe import Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
 

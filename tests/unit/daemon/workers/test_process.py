@@ -13,7 +13,8 @@ import pytest
 from layerline.errors import LayerlineError, ModelCorruptError, StageFailedError
 from layerline.hold import Place
 from layerline.peer import Peer
-from node.daemon.workers.process import PATIENCE, Patience, WorkerProcess
+from node.daemon.workers.patience import PATIENCE, Patience
+from node.daemon.workers.process import WorkerProcess
 from node.pipe import Placed, Start, Started
 from tests.fakes.daemon_parts import stage_spec, worker_command
 

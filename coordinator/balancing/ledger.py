@@ -1,0 +1,186 @@
+"""What is known of the experts of one stage: how many rows chose each, where they are, and whether a move is worth it.
+
+Owns the counts of a pipeline, as they are told by its node. Pure but for the clock that is given to it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.balancing.placement_search import Loads, Ranks, better_placement, rows_of_ranks
+from layerline.hold import LayerPlacement, LayerRows
+from layerline.models.expert_placement import ExpertPlacement
+from layerline.plan import StagePlan
+from layerline.sharing import MOST_COMING
+from layerline.stats_report import ExpertStats, LayerExpertStats
+
+TOLERATED = 1.1  # the busiest rank over the mean
+SURE = 3.0  # times what chance alone may add to that
+LEAST_GAIN = 0.05  # of the busiest over the mean, for which experts move
+WINDOW_PAIRS = 1 << 16  # rows of experts by which a layer is judged, the later ones
+RECENT_S = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A layer whose experts could be better placed, with what the search for that is told."""
+
+    layer: int
+    placement: ExpertPlacement
+    rows_N: Loads
+    ranks: Ranks
+
+    def better(self) -> ExpertPlacement | None:
+        """A placement that is worth the move, if there is one. It takes some tenths of a second where there are
+        many.
+        """
+        found = better_placement(self.placement, self.rows_N, self.ranks)
+        before, after = (
+            self.ranks.busiest_over_mean(rows_of_ranks(each, self.rows_N)) for each in (self.placement, found)
+        )
+        return found if after < before - LEAST_GAIN else None
+
+
+@dataclass(slots=True)
+class _Layer:
+    """One layer: rows of its experts since the stage was loaded, those it is judged by, and rows of its ranks."""
+
+    placement: ExpertPlacement | None
+    ranks: Ranks
+    told_N: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    window_N: Loads = field(default_factory=lambda: np.zeros(0))
+    of_ranks_R: Loads = field(default_factory=lambda: np.zeros(0))
+
+    def count(self, rows: tuple[int, ...]) -> None:
+        told_N = np.array(rows, np.int64)
+        if len(self.told_N) != len(told_N) or (told_N < self.told_N).any():  # the first, or of another stage
+            self.told_N = np.zeros_like(told_N)
+            self.window_N, self.of_ranks_R = np.zeros(len(rows)), np.zeros(len(self.ranks.dues))
+        new_N = (told_N - self.told_N).astype(np.float64)
+        self.told_N = told_N
+        kept = max(0.0, WINDOW_PAIRS - new_N.sum()) / max(1.0, self.window_N.sum())
+        self.window_N = self.window_N * min(1.0, kept) + new_N
+        if self.placement is None:  # each rank has its part of every expert
+            self.of_ranks_R = self.of_ranks_R + new_N.sum() * np.array(self.ranks.dues)
+        else:
+            self.of_ranks_R = self.of_ranks_R + rows_of_ranks(self.placement, new_N)
+
+    @property
+    def excess(self) -> float:
+        """How far the busiest rank is over what is tolerated, chance included; not positive: it is not."""
+        pairs = float(self.window_N.sum())
+        if self.placement is None or not pairs:
+            return -math.inf
+        own = self.ranks.busiest_over_mean(rows_of_ranks(self.placement, self.window_N))
+        return own - TOLERATED - SURE * math.sqrt(len(self.ranks.dues) / pairs)
+
+
+class ExpertLedger:
+    """That of a stage, which was loaded with these `placements`; `clock` is monotonic, in seconds."""
+
+    def __init__(
+        self,
+        number: int,
+        stage: StagePlan,
+        placements: Iterable[LayerPlacement] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._number = number
+        self._stage = stage
+        self._clock = clock
+        self._weights = stage.spec.sharing.weights
+        self._layers: dict[int, _Layer] = {}
+        self._first = {each.layer: each.placement for each in placements}
+        self._refused: set[int] = set()  # layers of which the search found nothing better, until they are counted anew
+        self._past: deque[tuple[float, Mapping[int, Loads]]] = deque()  # rows of ranks, at most one entry a second
+        self.moves = 0
+
+    @property
+    def are_spread(self) -> bool:
+        """Whether experts can be moved."""
+        return bool(self._first)
+
+    def counted(self, layers: Iterable[LayerRows]) -> None:
+        """These rows have chosen experts since the stage was loaded."""
+        now_s = self._clock()
+        if not self._past or now_s - self._past[-1][0] >= 1.0:
+            self._past.append((now_s, {number: layer.of_ranks_R for number, layer in self._layers.items()}))
+        while len(self._past) > 1 and self._past[1][0] <= now_s - RECENT_S:
+            self._past.popleft()
+        for told in layers:
+            if told.layer not in self._layers:
+                self._layers[told.layer] = _Layer(self._first.get(told.layer), self._ranks(told.layer))
+            self._layers[told.layer].count(told.rows)
+        self._refused.clear()
+
+    def candidate(self) -> Candidate | None:
+        """The layer that is furthest from even, if any is worth a search."""
+        open_ = [(layer.excess, number) for number, layer in self._layers.items() if number not in self._refused]
+        excess, number = max(open_, default=(-math.inf, -1))
+        if excess <= 0.0:
+            return None
+        layer = self._layers[number]
+        assert layer.placement is not None, "only spread experts are judged"
+        return Candidate(layer=number, placement=layer.placement, rows_N=layer.window_N.copy(), ranks=layer.ranks)
+
+    def refused(self, layer: int) -> None:
+        """Nothing better was found for a layer, until further rows are counted."""
+        self._refused.add(layer)
+
+    def moved(self, layer: int, placement: ExpertPlacement) -> None:
+        """The experts of a layer are placed so from now on; what is counted from now on judges them."""
+        own = self._layers[layer]
+        own.placement, own.window_N = placement, np.zeros_like(own.window_N)
+        self.moves += 1
+
+    def stats(self) -> ExpertStats | None:
+        """What is told of it; None before anything was counted."""
+        if not self._layers:
+            return None
+        numbers = sorted(self._layers)
+        past = self._past[0][1] if self._past else {}
+        return ExpertStats(
+            stage=self._number,
+            node=self._stage.node,
+            sharing=self._stage.spec.experts if len(self._weights) > 1 else "",
+            ranks=len(self._weights),
+            moves=self.moves,
+            busiest_over_mean=self._busiest_over_mean(numbers, past),
+            busiest_over_mean_ever=self._busiest_over_mean(numbers, {}),
+            layers=tuple(
+                LayerExpertStats(
+                    layer=number,
+                    rows=tuple(self._layers[number].told_N.tolist()),
+                    busiest_over_mean=self._busiest_over_mean([number], past),
+                )
+                for number in numbers
+            ),
+        )
+
+    def _busiest_over_mean(self, numbers: Iterable[int], past: Mapping[int, Loads]) -> float:
+        """Of the rows since `past`, layer by layer, as ranks wait for each other in each; 0 if there were none."""
+        busiest = total = 0.0
+        for number in numbers:
+            layer = self._layers[number]
+            before_R = past.get(number)
+            rows_R = layer.of_ranks_R if before_R is None or not len(before_R) else layer.of_ranks_R - before_R
+            rows = float(rows_R.sum())
+            busiest += layer.ranks.busiest_over_mean(rows_R) * rows
+            total += rows
+        return busiest / total if total else 0.0
+
+    def _ranks(self, layer: int) -> Ranks:
+        first, total = self._first.get(layer), sum(self._weights)
+        own = [len(each) for each in first.ranks] if first else [0] * len(self._weights)
+        return Ranks(
+            rooms=tuple(count + self._stage.spec.repeats for count in own),
+            dues=tuple(weight / total for weight in self._weights),
+            most_coming=MOST_COMING,
+        )
