@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerline.checks import require, require_name, require_one_of
-from layerline.sharing import MOST_EXPERTS, Sharing
+from layerline.sharing import Sharing
 
 DTYPES = ("bfloat16", "float32")  # of activations
 WEIGHTS = ("stored", "bfloat16", "float32", "int8", "int4")  # the forms that weights are held in
@@ -63,8 +63,6 @@ class StageSpec:
         beside = self.expert_device
         require(not beside or beside not in self.devices, "experts beside the devices lie on another one")
         require(not (beside and self.precision), "kernels compute where all experts lie")
-        require(bool(beside) or not self.device_experts, "device_experts without an expert_device")
-        require(0 <= self.device_experts <= MOST_EXPERTS, "device_experts out of range")
         require(0 < self.pages <= MAX_PAGES, "pages out of range")
         require(0 < self.page_tokens <= 4096, "page_tokens out of range")
         require(0 < self.max_rows <= 65536, "max_rows out of range")
@@ -78,6 +76,8 @@ class StageSpec:
             experts=self.experts,
             attention_devices=self.attention_devices,
             repeats=self.repeats,
+            beside=bool(self.expert_device),
+            device_experts=self.device_experts,
         )
 
     @property
@@ -104,6 +104,7 @@ class StagePlan:
     budget_bytes: int
     why: str = ""
     has_experts: bool = False
+    beside_bytes: int = 0  # of experts that lie on the spec's expert_device
 
     @property
     def needed_bytes(self) -> int:

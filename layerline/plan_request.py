@@ -16,6 +16,7 @@ from layerline.plan import (
     PRECISIONS,
     WEIGHTS,
     Computing,
+    StageSpec,
 )
 from layerline.sharing import MAX_DEVICES, SHARING_OF_EXPERTS
 
@@ -157,6 +158,12 @@ class PlanRequest:
     def takes(self, degrees: Collection[int]) -> bool:
         """Whether stages that span so many devices each are what `tensor_parallel` asks for."""
         return not self.tensor_parallel or max(degrees) == self.tensor_parallel
+
+    def shares(self, stage: StageSpec) -> bool:
+        """Whether a stage shares experts, or has them beside its devices, as is asked for."""
+        asked = self.experts in ("auto", stage.experts) or len(stage.devices) == 1
+        beside = {"auto": True, "none": not stage.expert_device, "cpu": bool(stage.expert_device)}
+        return asked and beside[self.expert_device]
 
 
 class PlanOptions(TypedDict, total=False):

@@ -62,7 +62,7 @@ class StageReport:
 
     `proportions` is what the devices take of each layer, in proportion to each other; empty if all take the same.
     `experts` is how they share experts, "split" or "spread"; empty if there are none, or is one device. Some lie on
-    `expert_device` instead, unless that is empty.
+    `expert_device` instead, where they take `beside_bytes`, unless that is empty.
     """
 
     node: str
@@ -78,6 +78,7 @@ class StageReport:
     proportions: tuple[int, ...] = ()
     experts: str = ""
     expert_device: str = ""
+    beside_bytes: int = 0
 
     @classmethod
     def of(cls, stage: StagePlan) -> StageReport:
@@ -96,6 +97,7 @@ class StageReport:
             proportions=stage.spec.proportions,
             experts=stage.spec.experts if stage.has_experts and len(stage.spec.devices) > 1 else "",
             expert_device=stage.spec.expert_device,
+            beside_bytes=stage.beside_bytes,
         )
 
 

@@ -23,7 +23,8 @@ class Sharing:
 
     Each has some heads, some columns of the feed-forward, and part of the vocabulary. Where `experts` are "split" it
     has some columns of every expert. Where they are "spread" it has some experts whole, with room for `repeats` more in
-    each layer, and heads are only on the first `attention_devices` (0: on all).
+    each layer, and heads are only on the first `attention_devices` (0: on all). If some lie `beside`, on another
+    device, `device_experts` of those that each has lie on itself.
     """
 
     devices: int = 1
@@ -31,6 +32,8 @@ class Sharing:
     experts: str = "split"
     attention_devices: int = 0
     repeats: int = 0
+    beside: bool = False
+    device_experts: int = 0
 
     def __post_init__(self) -> None:
         require(0 < self.devices <= MAX_DEVICES, f"a stage needs 1 to {MAX_DEVICES} devices")
@@ -42,7 +45,10 @@ class Sharing:
         require_one_of(self.experts, SHARING_OF_EXPERTS, "experts")
         require(0 <= self.attention_devices <= self.devices, "attention on more devices than there are")
         require(0 <= self.repeats <= MAX_REPEATS, f"repeats must be 0 to {MAX_REPEATS}")
-        only_split = not self.repeats and self.attention_devices in (0, self.devices)
+        require(self.beside or not self.device_experts, "device_experts without an expert_device")
+        require(0 <= self.device_experts <= MOST_EXPERTS, "device_experts out of range")
+        require(not (self.beside and self.repeats), "experts that lie beside their devices are there once")
+        only_split = not (self.repeats or self.beside) and self.attention_devices in (0, self.devices)
         require(
             self.experts == "spread" or only_split,
             "experts that are not spread are on the devices that have attention, once",
@@ -51,7 +57,7 @@ class Sharing:
     @property
     def spreads(self) -> bool:
         """Whether each device has some experts whole."""
-        return self.experts == "spread" and self.devices > 1
+        return self.experts == "spread" and (self.devices > 1 or self.beside)
 
     @property
     def with_heads(self) -> int:

@@ -59,6 +59,7 @@ def _held_stages(problem: Problem) -> list[_Held]:
         and loaded.spec.held_kv_dtype == request.kv_dtype
         and _computes_as_planned(problem, loaded.spec, node)
         and _spans(loaded.spec, node, request.tensor_parallel)
+        and request.shares(loaded.spec)
         and (loaded.spec.page_tokens, loaded.spec.max_rows) == (PAGE_TOKENS, problem.max_rows)
         and (not wanted or wanted.get(node.node_id) == (loaded.spec.first_layer, loaded.spec.last_layer))
     ]

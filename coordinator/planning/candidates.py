@@ -71,6 +71,24 @@ class Candidates:
         return found.choice if found else None
 
 
+def check_experts(candidates: Candidates) -> None:
+    """PlanInvalidError if what is asked of experts cannot be done on any node."""
+    problem, request = candidates.problem, candidates.problem.request
+    if request.experts == "spread":
+        if not any(kind.feed_forward.experts for kind in problem.spec.kinds):
+            raise PlanInvalidError(f"{request.model} has no experts to spread.", remedy="Leave --experts out.")
+        if not any(group.sharing.spreads for group in candidates.all_groups):
+            raise PlanInvalidError(
+                "--experts spread needs a node with several devices of one kind, and there is none.",
+                remedy="Leave it out, or start a node with more, as in --device cpu:1,cpu:1.",
+            )
+    if request.expert_device == "cpu" and not any(group.beside for group in candidates.all_groups):
+        raise PlanInvalidError(
+            "--expert-device cpu needs a node that offers a GPU and a CPU with kernels, and there is none.",
+            remedy="Leave it out, or give the node both, as in --device cuda:0,cpu.",
+        )
+
+
 def check_degree(problem: Problem, nodes: Sequence[NodeFacts]) -> None:
     """PlanInvalidError if no stage of the model on `nodes` can span as many devices as are asked for."""
     asked = problem.request.tensor_parallel

@@ -14,7 +14,7 @@ from coordinator.planning.adoption import adopt
 from coordinator.planning.planner import make_plan
 from coordinator.planning.problem import Problem
 from coordinator.planning.ways import computing_of, has_kernels
-from layerline.errors import PlanDoesNotFitError, PlanError
+from layerline.errors import PlanDoesNotFitError, PlanError, PlanInvalidError
 from layerline.facts import NodeFacts
 from layerline.models.card import ModelCard
 from layerline.plan import Computing, Plan
@@ -92,7 +92,29 @@ def _packed_after(
     notes: tuple[str, ...],
     computing: Computing,
 ) -> Iterator[Problem]:
-    """The problem as it is asked, then with all weights as they are stored, if that takes less."""
+    """The problem as it is asked, then with all weights as they are stored, if that takes less.
+
+    Last with experts on a CPU beside accelerators, if there could be some; only so where that is asked for.
+    """
+    problems = list(_packed(card, request, nodes, notes, computing))
+    if request.expert_device != "cpu":
+        yield from problems
+    if request.expert_device != "none" and any(kind.feed_forward.experts for kind in card.spec.kinds):
+        accelerated = any(device.kind != "cpu" for node in nodes for device in node.devices)
+        last = problems if request.expert_device == "cpu" else problems[-1:] if accelerated else []
+        yield from (replace(problem, uses_expert_device=True) for problem in last)
+    elif request.expert_device == "cpu":
+        message = f"{request.model} has no experts, so that none can lie on another device."
+        raise PlanInvalidError(message, remedy="Leave --expert-device out.")
+
+
+def _packed(
+    card: ModelCard,
+    request: PlanRequest,
+    nodes: Sequence[NodeFacts],
+    notes: tuple[str, ...],
+    computing: Computing,
+) -> Iterator[Problem]:
     asked = Problem.of(card, request, nodes, notes, computing=computing)
     yield asked
     if request.weights or all(way.weights == "stored" for way in asked.ways):

@@ -80,13 +80,58 @@ DegreeReason = AsAskedFor | AllReduceNotMeasured | Faster | TooLargeForOne | Roo
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SharedCost:
+    """What a way of sharing experts costs: the memory of a stage on all devices, the time of a token, whether it
+    fits.
+    """
+
+    needed_bytes: int
+    time_s: float
+    fits: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertsShared:
+    """Experts split by columns, or spread: what that costs and what the other way would, if that can be.
+
+    Of the `chosen` experts of a row the busiest of the devices has `of_a_row` where they are spread.
+    """
+
+    spread: bool
+    asked: bool
+    chosen: int
+    of_a_row: float
+    all_reduce_s: float
+    own: SharedCost
+    other: SharedCost | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertsBeside:
+    """So many of a layer's experts lie on each device, the others on a CPU, where they take `beside_bytes`."""
+
+    asked: bool
+    device: str
+    on_device: int
+    experts: int
+    beside_bytes: int
+
+
+ExpertsReason = ExpertsShared | ExpertsBeside
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """The layers that a device group takes, why these, and why so many devices; None where there is no choice."""
+    """The layers that a device group takes, why these, why so many devices, and why it shares experts as it does.
+
+    The last two are None where there is no choice.
+    """
 
     group: DeviceGroup
     layers: range
     reason: StageReason
     degree_reason: DegreeReason | None = None
+    experts_reason: ExpertsReason | None = None
 
     @property
     def most_pages(self) -> int:

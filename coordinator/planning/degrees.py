@@ -1,4 +1,4 @@
-"""Why a stage spans as many devices of its node as it does."""
+"""Why a stage spans as many devices of its node as it does, and why these share experts as they do."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from coordinator.planning.decision import (
     TooLargeForOne,
 )
 from coordinator.planning.device_group import DeviceGroup
+from coordinator.planning.experts_reason import experts_reason
 from coordinator.planning.footprint import PAGE_TOKENS
 
 
@@ -23,7 +24,14 @@ def with_degree_reasons(
     candidates: Candidates, pages: int, assignments: Sequence[Assignment]
 ) -> tuple[Assignment, ...]:
     """The assignments with these reasons, where there are `pages` KV pages at least."""
-    return tuple(replace(each, degree_reason=_reason(candidates, pages, each)) for each in assignments)
+    return tuple(
+        replace(
+            each,
+            degree_reason=_reason(candidates, pages, each),
+            experts_reason=experts_reason(candidates, pages, each),
+        )
+        for each in assignments
+    )
 
 
 def _reason(candidates: Candidates, pages: int, assignment: Assignment) -> DegreeReason | None:

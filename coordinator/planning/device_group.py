@@ -23,6 +23,7 @@ from layerline.sharing import Sharing
 
 EQUAL_WITHIN = 1.15  # speeds no further apart count as equal
 UNPACKING_BYTES = 64  # that unpacking a number reads and writes, about: 30 to 40 counted, 70 to 100 measured on a CPU
+BESIDE_S = 100e-6  # of a layer whose rows go to the CPU and come back, about
 ALL_REDUCES = 2  # of a layer that is split: after attention and after the feed-forward, or after each of its branches
 
 
@@ -66,6 +67,18 @@ class Rank:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Beside:
+    """The CPU on which some experts lie, and how long it takes to read a byte of them."""
+
+    device: DeviceFacts
+    byte_s: float
+
+    def time_s(self, read_bytes: int) -> float:
+        """What a token's experts cost there in a layer, of which it reads so much; rows go there and come back."""
+        return read_bytes * self.byte_s + BESIDE_S if read_bytes else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceGroup:
     """Devices of one node and kind, and how they share layers.
 
@@ -77,13 +90,25 @@ class DeviceGroup:
     way: Way
     ranks: tuple[Rank, ...]
     sharing: Sharing
+    beside: Beside | None
     all_reduce_s: float
     layers_s: tuple[float, ...]
     output_s: float
 
     @classmethod
-    def of(cls, whole: Footprint, node: NodeFacts, way: Way, ranks: tuple[Rank, ...], sharing: Sharing) -> DeviceGroup:
-        """The group that `ranks` make up, which compute in `way`, for the model that takes `whole` on one device."""
+    def of(
+        cls,
+        whole: Footprint,
+        node: NodeFacts,
+        way: Way,
+        ranks: tuple[Rank, ...],
+        sharing: Sharing,
+        beside: Beside | None = None,
+    ) -> DeviceGroup:
+        """The group that `ranks` make up, which compute in `way`, for the model that takes `whole` on one device.
+
+        Some of its experts may lie `beside` the devices.
+        """
         all_reduce_s = _all_reduce_s(whole, node) if len(ranks) > 1 else 0.0
         if len(ranks) == 1 or (all_reduce_s and all(rank.is_measured for rank in ranks)):
             times = [_times_s(rank.footprint, rank.times) for rank in ranks]
@@ -96,11 +121,16 @@ class DeviceGroup:
         else:  # nothing says that splitting helps, so the less the better
             slowest = max((rank.times for rank in ranks), key=lambda times: times.time_s(whole.sizes.layers[0]))
             layers_s, output_s = _times_s(whole, slowest.slower(EQUAL_WITHIN ** (len(ranks) - 1)))
+        if beside is not None:
+            read = [[layer.beside_read_bytes for layer in rank.footprint.sizes.layers] for rank in ranks]
+            besides_s = [beside.time_s(sum(of_ranks)) for of_ranks in zip(*read, strict=True)]
+            layers_s = tuple(own + more for own, more in zip(layers_s, besides_s, strict=True))
         return cls(
             node=node,
             way=way,
             ranks=ranks,
             sharing=sharing,
+            beside=beside,
             all_reduce_s=all_reduce_s,
             layers_s=layers_s,
             output_s=output_s,
@@ -141,7 +171,9 @@ class DeviceGroup:
 
     def holds(self, layers: range, pages: int) -> bool:
         """Whether a stage of `layers` fits."""
-        return all(rank.missing_bytes(layers, pages) <= 0 for rank in self.ranks)
+        held = sum(rank.footprint.beside_bytes(layers) for rank in self.ranks)
+        has_room = self.beside is None or held <= self.beside.device.budget_bytes
+        return has_room and all(rank.missing_bytes(layers, pages) <= 0 for rank in self.ranks)
 
     def helps(self, pages: int) -> bool:
         """Whether the smallest layer fits between two others."""
@@ -150,6 +182,9 @@ class DeviceGroup:
     def starts(self, ends: Ends, pages: int) -> NDArray[np.int64]:
         """Where the longest stage up to each position begins that fits; the position itself where none does."""
         starts = [rank.footprint.starts(rank.device.budget_bytes, ends, pages) for rank in self.ranks]
+        if self.beside is not None:  # ranks have nearly as much there
+            share = self.beside.device.budget_bytes // len(self.ranks)
+            starts += [rank.footprint.beside_starts(share) for rank in self.ranks]
         latest_P: NDArray[np.int64] = np.max(starts, axis=0)
         return latest_P
 

@@ -10,10 +10,11 @@ equal; that keeps plans steady and shares even.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from coordinator.planning.device_group import EQUAL_WITHIN, DeviceGroup, Rank, WeightTimes
+from coordinator.planning.device_group import EQUAL_WITHIN, Beside, DeviceGroup, Rank, WeightTimes
 from coordinator.planning.problem import Problem
-from coordinator.planning.ways import Way
+from coordinator.planning.ways import Way, has_kernels
 from layerline.errors import PlanInvalidError
 from layerline.facts import DEVICE_KINDS, DeviceFacts, NodeFacts
 from layerline.models.model_parts import most_with_heads
@@ -33,8 +34,8 @@ def groups_of(problem: Problem, node: NodeFacts, times: Times) -> tuple[DeviceGr
         group
         for way, devices in _devices_of_groups(problem, node, times)
         for proportions in _proportions(_mean_weights(problem, way), node, devices, times)
-        for sharing in _sharings(problem, len(devices), proportions)
-        if (group := _group(problem, node, way, devices, sharing, times)) is not None
+        for sharing, beside in _sharings(problem, node, devices, proportions, times)
+        if (group := _group(problem, node, way, devices, sharing, beside, times)) is not None
     ]
     return tuple(sorted(groups, key=lambda group: (group.mean_layer_s, len(group.ranks))))
 
@@ -132,21 +133,47 @@ def _proportions(
     return list(dict.fromkeys((by_speed, by_memory)))
 
 
-def _sharings(problem: Problem, devices: int, proportions: tuple[int, ...]) -> Iterator[Sharing]:
-    """How so many devices may share the model's layers: experts split or spread, as is asked for."""
-    asked, spec = problem.request.experts, problem.spec
-    has_experts = any(kind.feed_forward.experts for kind in spec.kinds)
-    spreads = devices > 1 and has_experts and asked != "split"
-    if not spreads or asked != "spread":
-        yield Sharing(devices=devices, proportions=proportions)
-    if spreads:
-        with_heads = most_with_heads(spec, devices)
-        yield Sharing(
-            devices=devices,
-            proportions=proportions,
-            experts="spread",
-            attention_devices=with_heads if with_heads < devices else 0,
-        )
+def _sharings(
+    problem: Problem,
+    node: NodeFacts,
+    devices: Sequence[DeviceFacts],
+    proportions: tuple[int, ...],
+    times: Times,
+) -> Iterator[tuple[Sharing, Beside | None]]:
+    """How devices may share the model's layers, and where experts may lie beside them, as far as that is asked for."""
+    plain = Sharing(devices=len(devices), proportions=proportions)
+    counts = [kind.feed_forward.expert_count for kind in problem.spec.kinds if kind.feed_forward.experts]
+    asked, spreads = problem.request.experts, len(devices) > 1 and bool(counts)
+    beside = _beside(node, devices, times) if counts and problem.uses_expert_device else None
+    needs_beside = beside is not None and problem.request.expert_device == "cpu"
+    could_spread = asked == "spread" and most_like_devices(node) > 1
+    if not needs_beside and not could_spread:
+        yield plain, None
+    if asked == "split" or not counts:
+        return
+    with_heads = most_with_heads(problem.spec, len(devices))
+    spread = replace(plain, experts="spread", attention_devices=with_heads if with_heads < len(devices) else 0)
+    if spreads and not needs_beside:
+        yield spread, None
+    if beside is not None:
+        own = -(-max(counts) // len(devices))
+        for quarters in range(4):
+            yield replace(spread, beside=True, device_experts=own * quarters // 4), beside
+
+
+def _beside(node: NodeFacts, devices: Sequence[DeviceFacts], times: Times) -> Beside | None:
+    """The CPU of a node on which experts of an accelerator may lie: the one with most room, if kernels compute
+    there.
+    """
+    if any(device.kind == "cpu" for device in devices):
+        return None
+    able = [device for device in node.devices if has_kernels(device)]
+    if not able:
+        return None
+    largest = max(able, key=lambda device: device.budget_bytes)
+    speed = largest.memory_bytes_per_s
+    own = times.get((node.node_id, largest.device))
+    return Beside(device=largest, byte_s=1 / speed if speed else own.byte_s if own else _UNKNOWN_BYTES_PER_S)
 
 
 def _proportional_to(values: Sequence[float]) -> tuple[int, ...]:
@@ -163,6 +190,7 @@ def _group(
     way: Way,
     devices: Sequence[DeviceFacts],
     sharing: Sharing,
+    beside: Beside | None,
     times: Times,
 ) -> DeviceGroup | None:
     """The group, or None if the model cannot be split over so many devices."""
@@ -179,4 +207,4 @@ def _group(
         )
         for device, part in zip(devices, parts, strict=True)
     )
-    return DeviceGroup.of(problem.footprint_of(way), node, way, ranks, sharing)
+    return DeviceGroup.of(problem.footprint_of(way), node, way, ranks, sharing, beside)

@@ -71,6 +71,20 @@ class Footprint:
         held_P = self._held_by_sequences(pages)
         return int(held_P[layers.stop] - held_P[layers.start]) + pages * self._outside_bytes(layers)
 
+    def beside_bytes(self, layers: range) -> int:
+        """Bytes of the experts that lie beside the device."""
+        return self.sizes.beside_bytes(layers)
+
+    def beside_starts(self, budget_bytes: int) -> NDArray[np.int64]:
+        """Where the longest stage up to each position begins whose experts beside the device have room there."""
+        beside_P = _summed([layer.beside_bytes for layer in self.sizes.layers])
+        return np.searchsorted(beside_P, beside_P - budget_bytes)
+
+    def repeats(self, free_bytes: int, layers: range) -> int:
+        """For how many more experts in each of `layers` so many bytes have room."""
+        a_repeat = sum(layer.expert_bytes for layer in self.sizes.layers[layers.start : layers.stop])
+        return max(0, free_bytes) // a_repeat if a_repeat else 0
+
     def workspace_bytes(self, ends: Ends) -> int:
         """Bytes that computing a step takes beside."""
         return self._workspace[ends.last]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import pairwise
 
-from coordinator.planning.candidates import Candidates, check_degree
+from coordinator.planning.candidates import Candidates, check_degree, check_experts
 from coordinator.planning.decision import Assignment, ByHand, Decision, Misfit
 from coordinator.planning.degrees import with_degree_reasons
 from coordinator.planning.problem import Problem
@@ -25,6 +25,7 @@ def place_by_hand(problem: Problem) -> Decision | Misfit:
     owners = resolve_layers(problem)
     check_degree(problem, owners)
     candidates = Candidates.of(problem)
+    check_experts(candidates)
     for context_tokens in problem.contexts:
         pages = problem.pages(context_tokens)
         assignments = _assignments(candidates, owners, pages)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from coordinator.planning.candidates import Candidates, check_degree
+from coordinator.planning.candidates import Candidates, check_degree, check_experts
 from coordinator.planning.decision import (
     Assignment,
     Decision,
@@ -38,6 +38,7 @@ def place(problem: Problem) -> Decision | Misfit:
     """
     check_degree(problem, problem.nodes)
     everyone, asked = Candidates.of(problem), problem.request.tensor_parallel
+    check_experts(everyone)
     fits_otherwise = False
     for context_tokens, candidates in product(
         problem.contexts, (everyone.as_asked(), everyone) if asked else (everyone,)

@@ -36,6 +36,7 @@ class Problem:
     computing: Computing
     nodes: tuple[NodeFacts, ...]
     notes: tuple[str, ...]
+    uses_expert_device: bool = False  # experts may lie on a CPU beside the devices of a stage
 
     @classmethod
     def of(

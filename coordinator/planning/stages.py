@@ -11,6 +11,9 @@ from coordinator.planning.room import useful_pages
 from coordinator.planning.ways import Way
 from layerline.facts import NodeFacts
 from layerline.plan import PipelinePlan, Plan, StagePlan, StageSpec
+from layerline.sharing import MAX_REPEATS
+
+REPEATED = 0.25  # of a rank's experts, that it is of use to have in addition
 
 
 def tightest_of(decision: Decision) -> Assignment:
@@ -38,7 +41,9 @@ def stage_specs(decision: Decision) -> list[StageSpec]:
             proportions=assignment.group.sharing.proportions,
             experts=assignment.group.sharing.experts,
             attention_devices=assignment.group.sharing.attention_devices,
-            repeats=assignment.group.sharing.repeats,
+            repeats=_repeats(assignment, pages),
+            expert_device=assignment.group.beside.device.device if assignment.group.beside else "",
+            device_experts=assignment.group.sharing.device_experts,
             pages=pages,
             page_tokens=PAGE_TOKENS,
             max_rows=problem.max_rows,
@@ -49,6 +54,17 @@ def stage_specs(decision: Decision) -> list[StageSpec]:
         )
         for assignment in decision.assignments
     ]
+
+
+def _repeats(assignment: Assignment, pages: int) -> int:
+    """For how many more experts of each layer every rank has room, as far as they are of use."""
+    group, layers = assignment.group, assignment.layers
+    if not group.sharing.spreads or group.beside is not None:
+        return 0
+    experts = max(kind.feed_forward.expert_count for kind in group.ranks[0].footprint.sizes.model.kinds)
+    most = min(MAX_REPEATS, max(1, round(REPEATED * experts / len(group.ranks))))
+    left = (rank.footprint.repeats(-rank.missing_bytes(layers, pages), layers) for rank in group.ranks)
+    return min(most, *left)
 
 
 def stage_plan(problem: Problem, node: NodeFacts, spec: StageSpec, why: str) -> StagePlan:
@@ -65,6 +81,7 @@ def stage_plan(problem: Problem, node: NodeFacts, spec: StageSpec, why: str) -> 
         kv_bytes=sum(rank.kv_bytes(layers, spec.pages) for rank in ranks),
         workspace_bytes=sum(rank.workspace_bytes(rank.ends(layers)) for rank in ranks),
         budget_bytes=sum(device.budget_bytes for device in node.devices if device.device in spec.devices),
+        beside_bytes=sum(rank.beside_bytes(layers) for rank in ranks),
         why=why,
         has_experts=any(problem.spec.layer(layer).feed_forward.experts for layer in layers),
     )

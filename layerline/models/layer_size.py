@@ -27,6 +27,9 @@ from layerline.models.tensor_rules import (
 )
 from layerline.models.weight_size import WeightSize
 
+BESIDE = WeightForm(dtype="float32", weights="stored", kernels=True)
+"""How experts are held that lie on a CPU beside their device."""
+
 
 @dataclass(frozen=True, slots=True)
 class SizedTensor:
@@ -87,6 +90,7 @@ def weight_size(tensors: SizedTensors, kind: HeldKind, form: WeightForm) -> Weig
     numbers, held_bytes = 0, 0
     expert_numbers: Counter[int] = Counter()
     expert_bytes: Counter[int] = Counter()
+    beside_bytes: Counter[int] = Counter()
     converted: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}  # by whether they are of latents
     for tensor in filter(kind.has, tensors):
         sides = kind.part_of(tensor)
@@ -97,14 +101,26 @@ def weight_size(tensors: SizedTensors, kind: HeldKind, form: WeightForm) -> Weig
         else:
             expert_numbers[tensor.expert] += math.prod(map(len, sides))
             expert_bytes[tensor.expert] += own_bytes
-    read_share, held_experts = _experts_held(kind, expert_bytes)
+            beside_bytes[tensor.expert] += _tensor_bytes(tensor, sides, kind, BESIDE, {False: set(), True: set()})
+    read, whole = _read_share(kind), kind.whole_experts
+    on_device = Fraction(whole.on_device, max(1, whole.room)) if whole else Fraction(1)
+    largest, largest_beside = (max(each.values(), default=0) for each in (expert_bytes, beside_bytes))
     return WeightSize(
-        numbers=numbers + math.ceil(read_share * expert_numbers.total()),
-        read_bytes=held_bytes + math.ceil(read_share * expert_bytes.total()),
-        held_bytes=held_bytes + held_experts,
+        numbers=numbers + math.ceil(read * on_device * expert_numbers.total()),
+        read_bytes=held_bytes + math.ceil(read * on_device * expert_bytes.total()),
+        held_bytes=held_bytes + (whole.on_device * largest if whole else expert_bytes.total()),
         converted=frozenset(converted[False]),
         of_latents=frozenset(converted[True]),
+        expert_bytes=largest if whole else 0,
+        beside_bytes=(whole.room - whole.on_device) * largest_beside if whole else 0,
+        beside_read_bytes=math.ceil(read * (1 - on_device) * beside_bytes.total()),
     )
+
+
+def _read_share(kind: HeldKind) -> Fraction:
+    """Which part of all experts' bytes a token reads, on the rank where it reads most."""
+    whole, (chosen, experts) = kind.whole_experts, kind.layer.feed_forward.read_share
+    return Fraction(chosen, experts) if whole is None else Fraction(whole.of_a_row) / experts
 
 
 def _tensor_bytes(
@@ -127,11 +143,3 @@ def _tensor_bytes(
     if form.converts(tensor.storage, held_in):
         converted[is_of_latents(tensor.sides)].add((tensor.storage, held_in))
     return form.matrix_bytes(held_in, len(rows), len(columns))
-
-
-def _experts_held(kind: HeldKind, expert_bytes: Counter[int]) -> tuple[Fraction, int]:
-    """Which part of all experts' bytes a token reads, and how many of these bytes there is room for."""
-    whole, (chosen, experts) = kind.whole_experts, kind.layer.feed_forward.read_share
-    if whole is None:
-        return Fraction(chosen, experts), expert_bytes.total()
-    return Fraction(whole.of_a_row) / experts, whole.room * max(expert_bytes.values(), default=0)

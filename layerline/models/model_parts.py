@@ -29,12 +29,14 @@ from layerline.sharing import Sharing
 class WholeExperts:
     """The experts that are whole on a rank at first, and how many it has room for.
 
-    `of_a_row` is how many of a row's experts the rank with the most of them has, on average over even choices.
+    `of_a_row` is how many of a row's experts the rank with the most of them has, on average over even choices. Of those
+    that a rank has, so many are `on_device`, the others beside it.
     """
 
     own: range
     room: int
     of_a_row: float
+    on_device: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,7 +224,11 @@ def _whole_experts(layer: LayerSpec, sharing: Sharing) -> list[WholeExperts]:
         ranges = proportional(experts.count, sharing.weights)
     of_a_row = busiest_of_a_row(experts.chosen, [len(own) / experts.count for own in ranges])
     rooms = [min(experts.count, len(own) + sharing.repeats) for own in ranges]
-    return [WholeExperts(own=own, room=room, of_a_row=of_a_row) for own, room in zip(ranges, rooms, strict=True)]
+    on_device = [min(room, sharing.device_experts) if sharing.beside else room for room in rooms]
+    return [
+        WholeExperts(own=own, room=room, of_a_row=of_a_row, on_device=held)
+        for own, room, held in zip(ranges, rooms, on_device, strict=True)
+    ]
 
 
 def _heads_shared(mixer: AttentionSpec | RecurrentSpec, weights: Sequence[int], blocks: ColumnBlocks) -> list[range]:

@@ -25,7 +25,7 @@ from layerline.models.token_input_sizes import TOKEN_TENSORS, token_input_sizes,
 from layerline.models.weight_size import WeightSize
 from layerline.models.workspace import workspace_bytes
 from layerline.plan import DTYPE_BYTES, StageSpec
-from layerline.sharing import Sharing
+from layerline.sharing import MOST_COMING, Sharing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,8 +171,18 @@ class ModelSizes:
         return sum(self.kv_bytes[layers.start : layers.stop]) + outside
 
     def workspace_bytes(self, max_rows: int, *, has_output: bool) -> int:
-        """Bytes that a stage needs beside weights and KV while it computes a step of `max_rows` rows."""
-        return workspace_bytes(self.model, self.part, self.form, max_rows, unpacks=self.unpacks, has_output=has_output)
+        """Bytes that a stage needs beside weights and KV while it computes a step of `max_rows` rows.
+
+        Where experts are whole there is room for some more, which are loaded before others leave.
+        """
+        coming = MOST_COMING * max(layer.expert_bytes for layer in self.layers)
+        return coming + workspace_bytes(
+            self.model, self.part, self.form, max_rows, unpacks=self.unpacks, has_output=has_output
+        )
+
+    def beside_bytes(self, layers: range) -> int:
+        """Bytes of the experts of a stage that lie beside its device."""
+        return sum(layer.beside_bytes for layer in self.layers[layers.start : layers.stop])
 
 
 def _counted(

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class WeightSize:
     """Some weights: how many numbers a token is multiplied with, the bytes of these, and those of all that is held.
 
-    They are not the same where a token reads some experts of many. `converted` are the stored forms of matrices among
-    them that should be held as stored, but cannot be, each with what they are held in; `of_latents` those of matrices
-    that make keys and values of latents.
+    They are not the same where a token reads some experts of many. Experts that are whole take `expert_bytes` each at
+    most; those that lie on an expert device take `beside_bytes` there, of which a token reads `beside_read_bytes`.
+    `converted` are the stored forms of matrices among them that should be held as stored, but cannot be, each with what
+    they are held in; `of_latents` those of matrices that make keys and values of latents.
     """
 
     numbers: int
@@ -19,6 +20,9 @@ class WeightSize:
     held_bytes: int
     converted: frozenset[tuple[str, str]] = frozenset()
     of_latents: frozenset[tuple[str, str]] = frozenset()
+    expert_bytes: int = 0
+    beside_bytes: int = 0
+    beside_read_bytes: int = 0
 
     def beside(self, other: WeightSize) -> WeightSize:
         """Both together."""
@@ -28,4 +32,7 @@ class WeightSize:
             held_bytes=self.held_bytes + other.held_bytes,
             converted=self.converted | other.converted,
             of_latents=self.of_latents | other.of_latents,
+            expert_bytes=max(self.expert_bytes, other.expert_bytes),
+            beside_bytes=self.beside_bytes + other.beside_bytes,
+            beside_read_bytes=self.beside_read_bytes + other.beside_read_bytes,
         )

@@ -25,15 +25,18 @@ from coordinator.planning.decision import (
     TooSmall,
 )
 from coordinator.planning.device_group import DeviceGroup
+from coordinator.planning.words.experts import why_experts
 from layerline.units import format_bytes, format_seconds
 
 
 def stage_why(assignment: Assignment) -> str:
-    """Why a device group has its layers, and why it has so many devices if its node has a choice."""
-    why = _why_layers(assignment.reason, assignment)
-    if assignment.degree_reason is None:
-        return why
-    return f"{why}; {_why_devices(assignment.degree_reason, assignment.group)}"
+    """Why a device group has its layers, so many devices if its node has a choice, and experts where they are."""
+    clauses = [_why_layers(assignment.reason, assignment)]
+    if assignment.degree_reason is not None:
+        clauses.append(_why_devices(assignment.degree_reason, assignment.group))
+    if assignment.experts_reason is not None:
+        clauses.append(why_experts(assignment.experts_reason))
+    return "; ".join(clauses)
 
 
 def left_out_sentence(left_out: LeftOut) -> str:

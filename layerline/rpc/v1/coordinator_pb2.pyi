@@ -297,6 +297,7 @@ class StageReport(_message.Message):
     PROPORTIONS_FIELD_NUMBER: _builtins.int
     EXPERTS_FIELD_NUMBER: _builtins.int
     EXPERT_DEVICE_FIELD_NUMBER: _builtins.int
+    BESIDE_BYTES_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     node_id: _builtins.str
     first_layer: _builtins.int
@@ -310,6 +311,8 @@ class StageReport(_message.Message):
     """how the devices share them: "split", "spread"; empty: there are none, or one device"""
     expert_device: _builtins.str
     """where some of them lie instead; empty: on the devices"""
+    beside_bytes: _builtins.int
+    """of those"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -332,10 +335,11 @@ class StageReport(_message.Message):
         proportions: _abc.Iterable[_builtins.int] | None = ...,
         experts: _builtins.str = ...,
         expert_device: _builtins.str = ...,
+        beside_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_bytes", b"budget_bytes", "devices", b"devices", "expert_device", b"expert_device", "experts", b"experts", "first_layer", b"first_layer", "kv_bytes", b"kv_bytes", "last_layer", b"last_layer", "node", b"node", "node_id", b"node_id", "proportions", b"proportions", "weights_bytes", b"weights_bytes", "why", b"why", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside_bytes", b"beside_bytes", "budget_bytes", b"budget_bytes", "devices", b"devices", "expert_device", b"expert_device", "experts", b"experts", "first_layer", b"first_layer", "kv_bytes", b"kv_bytes", "last_layer", b"last_layer", "node", b"node", "node_id", b"node_id", "proportions", b"proportions", "weights_bytes", b"weights_bytes", "why", b"why", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -96,8 +96,13 @@ def _does_not_fit(
 def device_bytes(spec: StageSpec, model: Described) -> Mapping[str, RankBytes]:
     """What the stage takes on each of its devices; PlanInvalidError if the model cannot be split so."""
     sizes = ModelSizes.of_stage(model, spec)
-    parts = sizes.parts(spec.sharing)
-    return {device: _rank_bytes(spec, sizes.of_rank(part)) for device, part in zip(spec.devices, parts, strict=True)}
+    ranks = [sizes.of_rank(part) for part in sizes.parts(spec.sharing)]
+    taken = {device: _rank_bytes(spec, rank) for device, rank in zip(spec.devices, ranks, strict=True)}
+    if spec.expert_device:
+        layers = range(spec.first_layer, spec.last_layer + 1)
+        beside = sum(rank.beside_bytes(layers) for rank in ranks)
+        taken[spec.expert_device] = RankBytes(held=beside, workspace=0)
+    return taken
 
 
 def _rank_bytes(spec: StageSpec, sizes: ModelSizes) -> RankBytes:
