@@ -48,7 +48,12 @@ def _computation(own: StagePart, progress: Progress, group: RankGroup, threads: 
         return load_native(own, progress, group, threads)
     from node.model.torch_computation import load_computation as load_torch  # noqa: PLC0415
 
-    return load_torch(own, progress, group, threads)
+    if not own.spec.expert_device:
+        return load_torch(own, progress, group, threads)
+    from node.experts_beside import CpuBeside  # noqa: PLC0415
+
+    beside = CpuBeside(group.count, is_exact=own.spec.dtype == "float32")
+    return load_torch(own, progress, group, threads, beside)
 
 
 def _check_spec(card: ModelCard, spec: StageSpec) -> None:

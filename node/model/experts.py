@@ -84,18 +84,22 @@ def _largest(numbers_TN: Tensor, count: int) -> Tensor:
 class HeldExperts:
     """The experts that are here, by their numbers, and which rows of theirs are computed here.
 
-    `placed_` says which; before that all are here, for all rows. `rows_N` counts the rows that chose each expert.
+    `place_` says which; before that all are here, for all rows. Some of them may be `beside` the device: these take
+    rows in float32 on the CPU. `rows_N` counts the rows that chose each expert.
     """
 
     def __init__(self, experts: Mapping[int, FeedForward], count: int, positions: RowPositions) -> None:
         self.experts = dict(experts)
+        self.beside: dict[int, FeedForward] = {}
         self.rows_N = torch.zeros(count, dtype=torch.int64, device=positions.device)
         self._positions = positions
         self._placed: tuple[Tensor, Tensor] | None = None
 
-    def place_(self, experts: Mapping[int, FeedForward], placed: PlacedExperts) -> None:
-        """From now on these experts are here, and compute the rows that `placed` says."""
-        self.experts = dict(experts)
+    def place_(
+        self, experts: Mapping[int, FeedForward], beside: Mapping[int, FeedForward], placed: PlacedExperts
+    ) -> None:
+        """From now on these experts are here, or beside the device, and compute the rows that `placed` says."""
+        self.experts, self.beside = dict(experts), dict(beside)
         device = self._positions.device
         self._placed = torch.from_numpy(placed.copies_E).to(device), torch.from_numpy(placed.turns_E).to(device)
 
@@ -168,13 +172,27 @@ class ExpertsFeedForward:
         counts = torch.bincount(of_pairs_P, minlength=count + 1).tolist()
         new = torch.empty if here_TK is None else torch.zeros
         made_PC = new((len(of_pairs_P), x_TC.shape[1]), dtype=x_TC.dtype, device=x_TC.device)
-        own_pairs = dict(enumerate(torch.split(pairs_P, counts)[:count]))
-        for expert, make in self.held.experts.items():
+        own_pairs = torch.split(pairs_P, counts)
+        beside = [(make, own_pairs[expert]) for expert, make in self.held.beside.items() if counts[expert]]
+        rows_beside = self._rows_beside(x_TC, [own for _, own in beside], chosen, weights_P1) if beside else []
+        for expert, make in self.held.experts.items():  # a GPU is still computing these while the CPU does the others
             own = own_pairs[expert]
             if len(own):
                 rows_PC = x_TC.index_select(0, own // chosen)
                 made_PC[own] = make(rows_PC if weights_P1 is None else (rows_PC * weights_P1[own]).to(x_TC.dtype))
+        if beside:
+            made = [make(rows_PC) for (make, _), rows_PC in zip(beside, rows_beside, strict=True)]
+            made_PC[torch.cat([own for _, own in beside])] = torch.cat(made).to(x_TC.device, x_TC.dtype)
         return made_PC
+
+    @staticmethod
+    def _rows_beside(x_TC: Tensor, pairs: Sequence[Tensor], chosen: int, weights_P1: Tensor | None) -> Sequence[Tensor]:
+        """What experts beside the device get, in float32 on the CPU, brought there at once."""
+        all_P = torch.cat(tuple(pairs))
+        rows_PC = x_TC.index_select(0, all_P // chosen)
+        if weights_P1 is not None:
+            rows_PC = (rows_PC * weights_P1[all_P]).to(x_TC.dtype)
+        return torch.split(rows_PC.to("cpu", torch.float32), [len(own) for own in pairs])
 
     def _add_shared_(self, sum_TC: Tensor, x_TC: Tensor, shared: FeedForward, weights_T1: Tensor | None) -> None:
         rows = self.held.here_shared()

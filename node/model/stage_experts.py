@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
@@ -14,29 +15,43 @@ from node.model.feed_forward import FeedForward, GatedFeedForward
 from node.model.linear.load import HeldAs, load_linear
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices
 from node.slices.layer_slices import LayerSlices
+from node.slices.placed_experts import PlacedExperts
 from node.slices.stage_part import StagePart
 from node.slices.tensor_source import TensorSource
 
 
-class TorchStageExperts:
-    """The `StageExperts` of a rank, held as `held_as` says; `positions` are those of the rows of each step."""
+class LoadsBeside(Protocol):
+    """What loads experts for the CPU beside a device: `node.experts_beside.CpuBeside`."""
 
-    def __init__(self, own: StagePart, held_as: HeldAs) -> None:
+    def expert(self, source: TensorSource, spec: FeedForwardSpec, slices: FeedForwardSlices) -> FeedForward:
+        """One of these slices, which takes rows in float32 on the CPU."""
+
+
+class TorchStageExperts:
+    """The `StageExperts` of a rank, held as `held_as` says; `positions` are those of the rows of each step.
+
+    Some lie `beside` the device, if that is not None.
+    """
+
+    def __init__(self, own: StagePart, held_as: HeldAs, beside: LoadsBeside | None = None) -> None:
         self.positions = RowPositions(held_as.device)
         self._own = own
         self._held_as = held_as
         self._layers: dict[int, HeldExperts] = {}
+        self._beside = beside
 
     def load(self, source: TensorSource, layer: int, spec: FeedForwardSpec, slices: ExpertsSlices) -> HeldExperts:
         """Those of a layer that are here at first."""
         assert spec.experts is not None, "it has slices of experts"
         count, placement = spec.experts.count, self._own.placements.get(layer)
         placed = None if placement is None else self._own.placed(layer, placement)
-        own = range(count) if placed is None else placed.own
-        experts = {expert: self._expert(source, spec, slices, expert) for expert in own}
-        held = self._layers[layer] = HeldExperts(experts, count, self.positions)
-        if placed is not None:
-            held.place_(experts, placed)
+        if placed is None:
+            experts = {expert: self._expert(source, spec, slices, expert) for expert in range(count)}
+            held = HeldExperts(experts, count, self.positions)
+        else:
+            held = HeldExperts({}, count, self.positions)
+            held.place_(*self._sides(placed, held, source, spec, slices), placed)
+        self._layers[layer] = held
         return held
 
     @property
@@ -52,19 +67,33 @@ class TorchStageExperts:
     def prepared(self, layer: int, placement: ExpertPlacement) -> Callable[[], None]:
         """Loads what is missing for a layer; what is returned places its experts so."""
         placed, held = self._own.placed(layer, placement), self._layers[layer]
-        before = held.experts
-        further = self._further(layer, [expert for expert in placed.own if expert not in before])
-        after = {expert: before.get(expert) or further[expert] for expert in placed.own}
-        return lambda: held.place_(after, placed)
-
-    def _further(self, layer: int, experts: Iterable[int]) -> dict[int, FeedForward]:
-        """These of a layer, read anew from its files."""
         slices = LayerSlices.of(self._own.model, self._own.part, layer).feed_forward
         assert isinstance(slices, ExpertsSlices), "the layer has experts"
-        spec = self._own.own.layer(layer).feed_forward
         with TensorReader(self._own.path, self._own.card) as reader:
             source = TensorSource(self._own.card, reader, 0, lambda _done_bytes, _total_bytes: None)
-            return {expert: self._expert(source, spec, slices, expert) for expert in experts}
+            after = self._sides(placed, held, source, self._own.own.layer(layer).feed_forward, slices)
+        return lambda: held.place_(*after, placed)
+
+    def _sides(
+        self,
+        placed: PlacedExperts,
+        before: HeldExperts,
+        source: TensorSource,
+        spec: FeedForwardSpec,
+        slices: ExpertsSlices,
+    ) -> tuple[dict[int, FeedForward], dict[int, FeedForward]]:
+        """The experts on the device, and those beside it; what is not where it will be is loaded."""
+        on_device = len(placed.own) if self._beside is None else self._own.spec.device_experts
+        experts = {
+            expert: before.experts.get(expert) or self._expert(source, spec, slices, expert)
+            for expert in placed.own[:on_device]
+        }
+        beside: dict[int, FeedForward] = {}
+        for expert in placed.own[on_device:]:
+            assert self._beside is not None, "all are on the device"
+            own = before.beside.get(expert)
+            beside[expert] = own or self._beside.expert(source, spec, slices.experts[expert])
+        return experts, beside
 
     def _expert(self, source: TensorSource, spec: FeedForwardSpec, slices: ExpertsSlices, expert: int) -> FeedForward:
         return load_gated(source, spec, slices.experts[expert], self._held_as)

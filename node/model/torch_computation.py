@@ -30,7 +30,7 @@ from node.model.parallel import joined
 from node.model.recurrent.slots import Slots
 from node.model.recurrent_layer import RecurrentLayer
 from node.model.self_attention import SelfAttention
-from node.model.stage_experts import TorchStageExperts
+from node.model.stage_experts import LoadsBeside, TorchStageExperts
 from node.model.stored.products import block_kernels_on
 from node.model.tensors import TORCH_DTYPES, bytes_from_tensor, tensor_from_bytes
 from node.model.token_sampling import TokenSampling
@@ -135,17 +135,19 @@ class TorchRows:
         ]
 
 
-def load_computation(own: StagePart, progress: Progress, group: RankGroup, threads: int) -> TorchComputation:
+def load_computation(
+    own: StagePart, progress: Progress, group: RankGroup, threads: int, beside: LoadsBeside | None = None
+) -> TorchComputation:
     """Loads the layers' weights, then allocates their pages; on the CPU it computes with `threads` threads.
 
-    Raises StageFailedError for a device that is not there, ModelCorruptError for files that are not what the card says,
-    and RuntimeError if the device is full.
+    Experts may lie `beside` the device. Raises StageFailedError for a device that is not there, ModelCorruptError for
+    files that are not what the card says, and RuntimeError if the device is full.
     """
     torch.set_num_threads(threads)
     spec = own.spec
     dtype, device = TORCH_DTYPES[spec.dtype], _device(spec.devices[group.rank])
     held_as = HeldAs(dtype=dtype, device=device, weights=spec.held_weights, kernels=block_kernels_on(device))
-    decoder, experts = load_decoder(own, held_as, progress)
+    decoder, experts = load_decoder(own, held_as, progress, beside)
     rows, part = StageRows.of(own.model, own.layers), own.own
     outside = [LayerAttention(spec=part.layer(source).attention) for source in rows.outside]
     attention = RunAttention.allocate(

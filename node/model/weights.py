@@ -36,7 +36,7 @@ from node.model.recurrent.load import load_recurrence
 from node.model.recurrent_layer import RecurrentLayer
 from node.model.rope import Rope
 from node.model.self_attention import SelfAttention
-from node.model.stage_experts import TorchStageExperts, load_gated
+from node.model.stage_experts import LoadsBeside, TorchStageExperts, load_gated
 from node.model.token_inputs import TokenBranch, TokenInputs
 from node.slices.feed_forward_slices import ExpertsSlices, FeedForwardSlices, Slices
 from node.slices.layer_slices import EndSlices, LayerSlices
@@ -49,13 +49,15 @@ LOADING_THREADS = 2
 Ends = tuple[Embedding | None, Linear | None]
 
 
-def load_decoder(own: StagePart, held_as: HeldAs, progress: Progress) -> tuple[Decoder, TorchStageExperts]:
+def load_decoder(
+    own: StagePart, held_as: HeldAs, progress: Progress, beside: LoadsBeside | None = None
+) -> tuple[Decoder, TorchStageExperts]:
     """The decoder of those layers, and what it has of experts; embedding and output only where the model's ends are.
 
-    The decoder of a part is that of the smaller model which the part is. Raises ModelCorruptError if a tensor is
-    missing, has another shape, or its bytes have changed.
+    The decoder of a part is that of the smaller model which the part is; experts may lie `beside` the device. Raises
+    ModelCorruptError if a tensor is missing, has another shape, or its bytes have changed.
     """
-    experts = TorchStageExperts(own, held_as)
+    experts = TorchStageExperts(own, held_as, beside)
     with TensorReader(own.path, own.card) as reader:
         source = TensorSource(own.card, reader, own.weights_bytes, progress)
         decoder = _StageLoader(source, own, held_as, experts).load()

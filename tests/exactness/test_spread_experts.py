@@ -209,6 +209,25 @@ def test_the_plan_counts_what_is_held(
                 assert done_bytes == total_bytes - output_bias
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("family", ["mixtral", "qwen2_moe", "gpt_oss", "llama4_text", "gemma4_text with experts"])
+def test_experts_that_lie_beside_the_device(model_of: Callable[[str], StoredModel], family: str, ranks: int) -> None:
+    """On a CPU, where kernels compute them; they change sides in mid-answer."""
+    model = model_of(family)
+    layers, count = model.card.spec.layers, model.card.spec.layer(1).feed_forward.expert_count
+    beside = {**SPREAD, "expert_device": "cpu:9", "attention_devices": 0}
+    for on_device in (0, 1, 2):
+        with ranked_chain(model, (ranks,), **beside, device_experts=on_device) as chain:
+            (stage,) = chain.stages
+            assert isinstance(stage, RankedStage)
+            assert_alike(chain, model)
+            own = [list(part) for part in np.array_split(np.arange(count), ranks)]
+            for layer in range(layers):
+                if model.card.spec.layer(layer).feed_forward.experts:
+                    move(stage.ranks, layer, ExpertPlacement(tuple(tuple(map(int, each[::-1])) for each in own)))
+            assert_alike(chain, model)
+
+
 class FakeGroup:
     """A rank that does nothing with the others, for loading alone."""
 
