@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from coordinator.balancing.ledger import ExpertLedger
@@ -25,12 +25,18 @@ class MovesExperts(Protocol):
 
 
 class Balancer:
-    """Of the stage that `ledger` is about, and that has this number on the `hold` of its node."""
+    """Of the stage that `ledger` is about, and that has this number on the `hold` of its node.
 
-    def __init__(self, hold: MovesExperts, number: int, ledger: ExpertLedger) -> None:
+    After failed moves it pauses for so many seconds.
+    """
+
+    def __init__(
+        self, hold: MovesExperts, number: int, ledger: ExpertLedger, *, pauses_s: Sequence[float] = PAUSES_S
+    ) -> None:
         self._hold = hold
         self._number = number
         self._ledger = ledger
+        self._pauses_s = pauses_s
         self._counted = asyncio.Event()
 
     def counted(self, layers: Iterable[LayerRows]) -> None:
@@ -48,7 +54,7 @@ class Balancer:
                 await self._move_what_is_worth_it()
                 failures = 0
             except LayerlineError as error:
-                pause_s = PAUSES_S[min(failures, len(PAUSES_S) - 1)]
+                pause_s = self._pauses_s[min(failures, len(self._pauses_s) - 1)]
                 failures += 1
                 log.warning("Experts stay where they are for %.0f s. %s", pause_s, error)
                 await asyncio.sleep(pause_s)

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.balancing.placement_search import Loads, Ranks, better_placement, rows_of_ranks
+from coordinator.balancing.placement_search import (
+    Loads,
+    Ranks,
+    beside_share,
+    better_placement,
+    popular_placement,
+    rows_of_ranks,
+)
 from layerline.hold import LayerPlacement, LayerRows
 from layerline.models.expert_placement import ExpertPlacement
 from layerline.plan import StagePlan
@@ -41,11 +48,18 @@ class Candidate:
         """A placement that is worth the move, if there is one. It takes some tenths of a second where there are
         many.
         """
-        found = better_placement(self.placement, self.rows_N, self.ranks)
-        before, after = (
-            self.ranks.busiest_over_mean(rows_of_ranks(each, self.rows_N)) for each in (self.placement, found)
-        )
+        if self.ranks.on_device is not None:
+            found = popular_placement(self.placement, self.rows_N, self.ranks)
+        else:
+            found = better_placement(self.placement, self.rows_N, self.ranks)
+        before, after = (self._worth(each) for each in (self.placement, found))
         return found if after < before - LEAST_GAIN else None
+
+    def _worth(self, placement: ExpertPlacement) -> float:
+        """What is to be small: the rows that are computed beside the devices, or the busiest rank's over the mean."""
+        if self.ranks.on_device is not None:
+            return beside_share(placement, self.rows_N, self.ranks)
+        return self.ranks.busiest_over_mean(rows_of_ranks(placement, self.rows_N))
 
 
 @dataclass(slots=True)
@@ -74,12 +88,20 @@ class _Layer:
 
     @property
     def excess(self) -> float:
-        """How far the busiest rank is over what is tolerated, chance included; not positive: it is not."""
+        """How far the busiest rank is over what is tolerated, or rows are beside the devices that need not be.
+
+        Chance is allowed for. Not positive: it is well.
+        """
         pairs = float(self.window_N.sum())
         if self.placement is None or not pairs:
             return -math.inf
+        chance = SURE * math.sqrt(len(self.ranks.dues) / pairs)
+        if self.ranks.on_device is not None:
+            popular = popular_placement(self.placement, self.window_N, self.ranks)
+            own, best = (beside_share(each, self.window_N, self.ranks) for each in (self.placement, popular))
+            return own - best - LEAST_GAIN - chance
         own = self.ranks.busiest_over_mean(rows_of_ranks(self.placement, self.window_N))
-        return own - TOLERATED - SURE * math.sqrt(len(self.ranks.dues) / pairs)
+        return own - TOLERATED - chance
 
 
 class ExpertLedger:
@@ -99,7 +121,9 @@ class ExpertLedger:
         self._layers: dict[int, _Layer] = {}
         self._first = {each.layer: each.placement for each in placements}
         self._refused: set[int] = set()  # layers of which the search found nothing better, until they are counted anew
-        self._past: deque[tuple[float, Mapping[int, Loads]]] = deque()  # rows of ranks, at most one entry a second
+        self._past: deque[tuple[float, Mapping[int, Loads]]] = (
+            deque()
+        )  # rows of ranks before a second's, the last minute
         self.moves = 0
 
     @property
@@ -112,7 +136,7 @@ class ExpertLedger:
         now_s = self._clock()
         if not self._past or now_s - self._past[-1][0] >= 1.0:
             self._past.append((now_s, {number: layer.of_ranks_R for number, layer in self._layers.items()}))
-        while len(self._past) > 1 and self._past[1][0] <= now_s - RECENT_S:
+        while self._past[0][0] <= now_s - RECENT_S:
             self._past.popleft()
         for told in layers:
             if told.layer not in self._layers:
@@ -145,7 +169,9 @@ class ExpertLedger:
         if not self._layers:
             return None
         numbers = sorted(self._layers)
-        past = self._past[0][1] if self._past else {}
+        since_s = self._clock() - RECENT_S
+        now = {number: layer.of_ranks_R for number, layer in self._layers.items()}
+        past = next((rows for at_s, rows in self._past if at_s > since_s), now)
         return ExpertStats(
             stage=self._number,
             node=self._stage.node,
@@ -183,4 +209,5 @@ class ExpertLedger:
             rooms=tuple(count + self._stage.spec.repeats for count in own),
             dues=tuple(weight / total for weight in self._weights),
             most_coming=MOST_COMING,
+            on_device=self._stage.spec.device_experts if self._stage.spec.expert_device else None,
         )

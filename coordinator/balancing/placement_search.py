@@ -28,11 +28,15 @@ Loads = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranks:
-    """What ranks can have: how many experts of a layer, and how much of the work is each one's due, 1 in all."""
+    """What ranks can have: how many experts of a layer, and how much of the work is each one's due, 1 in all.
+
+    Where experts lie beside the devices, the first `on_device` of each rank do not.
+    """
 
     rooms: tuple[int, ...]
     dues: tuple[float, ...]
-    most_coming: int  # experts that may come to a rank in one move
+    most_coming: int  # experts that may come to a rank, or to its device, in one move
+    on_device: int | None = None
 
     def busiest_over_mean(self, rank_rows: Sequence[float] | Loads) -> float:
         """How much more than its due the busiest rank has of these rows; 0 if there are none."""
@@ -44,6 +48,31 @@ def rows_of_ranks(placement: ExpertPlacement, rows_N: Sequence[float] | Loads) -
     """How many of the rows of experts are each rank's where they are placed so."""
     shares_N = np.divide(rows_N, placement.copies(len(rows_N)))
     return np.array([shares_N[list(own)].sum() for own in placement.ranks])
+
+
+def beside_share(placement: ExpertPlacement, rows_N: Sequence[float] | Loads, ranks: Ranks) -> float:
+    """Which part of the rows of experts is computed beside the devices."""
+    total, rows = float(np.sum(rows_N)), np.asarray(rows_N, np.float64)
+    beside = sum(float(rows[list(own[ranks.on_device :])].sum()) for own in placement.ranks)
+    return beside / total if total and ranks.on_device is not None else 0.0
+
+
+def popular_placement(placement: ExpertPlacement, rows_N: Sequence[float] | Loads, ranks: Ranks) -> ExpertPlacement:
+    """The same experts on the ranks, those with most rows on the devices, as far as so many may come in one move."""
+    assert ranks.on_device is not None, "some lie beside the devices"
+    return ExpertPlacement(
+        tuple(_popular(list(own), rows_N, ranks.on_device, ranks.most_coming) for own in placement.ranks)
+    )
+
+
+def _popular(own: list[int], rows_N: Sequence[float] | Loads, on_device: int, most_coming: int) -> tuple[int, ...]:
+    """One rank's, in their order."""
+    for _ in range(most_coming if 0 < on_device < len(own) else 0):
+        coming = max(range(on_device, len(own)), key=lambda place: rows_N[own[place]])
+        leaving = min(range(on_device), key=lambda place: rows_N[own[place]])
+        if rows_N[own[coming]] > rows_N[own[leaving]]:
+            own[coming], own[leaving] = own[leaving], own[coming]
+    return tuple(own)
 
 
 def better_placement(placement: ExpertPlacement, rows_N: Sequence[float] | Loads, ranks: Ranks) -> ExpertPlacement:
