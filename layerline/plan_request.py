@@ -159,11 +159,12 @@ class PlanRequest:
         """Whether stages that span so many devices each are what `tensor_parallel` asks for."""
         return not self.tensor_parallel or max(degrees) == self.tensor_parallel
 
-    def shares(self, stage: StageSpec) -> bool:
-        """Whether a stage shares experts, or has them beside its devices, as is asked for."""
-        asked = self.experts in ("auto", stage.experts) or len(stage.devices) == 1
-        beside = {"auto": True, "none": not stage.expert_device, "cpu": bool(stage.expert_device)}
-        return asked and beside[self.expert_device]
+    def shares(self, stages: Collection[StageSpec]) -> bool:
+        """Whether stages share experts, or have them beside their devices, as is asked for."""
+        several = [stage.experts == "spread" for stage in stages if len(stage.devices) > 1]
+        asked = {"auto": True, "split": not any(several), "spread": bool(several) and all(several)}
+        beside = any(stage.expert_device for stage in stages)
+        return asked[self.experts] and {"auto": True, "none": not beside, "cpu": beside}[self.expert_device]
 
 
 class PlanOptions(TypedDict, total=False):

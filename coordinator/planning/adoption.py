@@ -39,7 +39,9 @@ def adopt(problem: Problem) -> Plan | None:
             continue
         like = [stage for stage in held if (stage.spec.pages, stage.spec.long_context) == (pages, long_context)]
         chain = _chain(problem.spec.layers, like)
-        if chain and problem.request.takes([len(stage.spec.devices) for stage in chain]):
+        specs = [stage.spec for stage in chain]
+        degrees = [len(spec.devices) for spec in specs]
+        if chain and problem.request.takes(degrees) and problem.request.shares(specs):
             stages = [stage_plan(problem, stage.node, stage.spec, "loaded already") for stage in chain]
             names = ", ".join(stage.node for stage in stages)
             note = f"The model is loaded already on {names}, so nothing is moved."
@@ -59,7 +61,6 @@ def _held_stages(problem: Problem) -> list[_Held]:
         and loaded.spec.held_kv_dtype == request.kv_dtype
         and _computes_as_planned(problem, loaded.spec, node)
         and _spans(loaded.spec, node, request.tensor_parallel)
-        and request.shares(loaded.spec)
         and (loaded.spec.page_tokens, loaded.spec.max_rows) == (PAGE_TOKENS, problem.max_rows)
         and (not wanted or wanted.get(node.node_id) == (loaded.spec.first_layer, loaded.spec.last_layer))
     ]

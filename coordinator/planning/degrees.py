@@ -42,7 +42,8 @@ def _reason(candidates: Candidates, pages: int, assignment: Assignment) -> Degre
         return AsAskedFor() if len(group.ranks) == asked else None
     own = sorted(candidates.groups_of(group.node), key=lambda each: each.time_s(layers))
     if len(group.ranks) > 1:
-        return _reason_for_several(assignment, pages, [each for each in own if len(each.ranks) == 1])
+        alone = [each for each in own if len(each.ranks) == 1]
+        return _reason_for_several(assignment, pages, alone) if alone else None
     several = next((each for each in own if len(each.ranks) > 1 and each.holds(layers, pages)), None)
     return _comparison(group, several, layers) if several else None
 
