@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from coordinator.balancing.ledger import ExpertLedger
-from layerline.frames import PageRun
+from layerline.frames import Frame, PageRun
 from layerline.hold import LayerPlacement, LayerRows
 from layerline.models.expert_placement import ExpertPlacement
 from layerline.plan import StagePlan, StageSpec
@@ -55,8 +55,9 @@ class Served:
     def step(self, *rows: Rows) -> NDArray[np.float32]:
         self.steps += 1
         frame = frame_of(*rows, step=self.steps)
-        others: list[Callable[[], Any]] = [functools.partial(rank.follow, frame) for rank in self.ranks[1:]]
-        result = together([functools.partial(self.ranks[0].run, frame), *others])[0]
+        works: list[Callable[[], StepResult | Frame | None]] = [functools.partial(self.ranks[0].run, frame)]
+        works += [functools.partial(rank.follow, frame) for rank in self.ranks[1:]]
+        result = together(works)[0]
         assert isinstance(result, StepResult)
         return np.stack([logits_of(token) for token in result.sampled])
 

@@ -15,11 +15,14 @@ import platformdirs
 import pytest
 import torch
 
+from layerline.frames import PageRun, Sampling
+from layerline.models.expert_placement import ExpertPlacement
 from layerline.models.held import WeightForm
 from layerline.models.read import TensorReader
 from layerline.models.sizes import ModelSizes
 from tests.fakes.logits import assert_close
 from tests.fakes.model_files import stored_name
+from tests.fakes.ranked_stages import RankedStage, ranked_chain
 from tests.fakes.tiny_models import (
     BY_KERNELS,
     Rows,
@@ -179,6 +182,34 @@ def test_smollm2_in_eight_experts_is_smollm2(smollm2: StoredModel, tmp_path: Pat
     drawn = [chain.step(Rows(token_ids=CAPITAL)) for chain in chains]
     assert_close(logits_of(drawn[1][0]), logits_of(drawn[0][0]))
     assert chains[1].greedy(CAPITAL, 8) == BERLIN
+
+
+@SLOW
+@pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
+def test_it_stays_smollm2_wherever_its_experts_are(
+    smollm2: StoredModel, tmp_path: Path, computed: dict[str, Any]
+) -> None:
+    """Placed evenly, at random, all on one rank, everywhere; layers unlike each other, changed in mid-answer."""
+    experts, random = (
+        StoredModel.at(in_eight_experts(smollm2.path, tmp_path / "experts.gguf")),
+        np.random.default_rng(2),
+    )
+    pages = (PageRun(first=0, count=16),)
+    with ranked_chain(experts, (2,), **computed, experts="spread", repeats=8) as chain:
+        (stage,) = chain.stages
+        assert isinstance(stage, RankedStage)
+        answer: list[int] = []
+        for turn, token in enumerate([None, *BERLIN[:-1]]):
+            ids, start = (CAPITAL, 0) if token is None else ([token], len(CAPITAL) + turn - 1)
+            (drawn,) = chain.step(Rows(token_ids=ids, start=start, pages=pages, sampling=Sampling()))
+            answer.append(drawn.token_id)
+            for layer in range(turn, 30, len(BERLIN)):
+                has_0 = random.permutation(8)[: random.integers(0, 9)].tolist()
+                rest = [expert for expert in range(8) if expert not in has_0]
+                placement = ExpertPlacement((tuple(has_0), (*rest, *has_0[: random.integers(0, 9)])))
+                for take in [rank.experts.prepared(layer, placement) for rank in stage.ranks]:
+                    take()
+        assert answer == BERLIN
 
 
 @pytest.mark.slow

@@ -55,7 +55,9 @@ def coordinator(node: RealNode) -> Coordinator:
 
 
 def experts_of(serving: Coordinator) -> ExpertStats:
-    (stats,) = serving.stats().experts
+    report = serving.stats()
+    assert report is not None
+    (stats,) = report.experts
     return stats
 
 
