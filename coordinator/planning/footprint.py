@@ -17,7 +17,7 @@ from layerline.models.model_parts import ModelPart
 from layerline.models.row_layout import read_outside, widest_row
 from layerline.models.sizes import ModelSizes
 from layerline.models.spec import ModelSpec
-from layerline.plan import DTYPE_BYTES
+from layerline.plan import DTYPE_BYTES, MAX_PAGES
 
 PAGE_TOKENS = 16
 MOST_ROWS = 512
@@ -128,7 +128,8 @@ class Footprint:
     def most_pages(self, budget_bytes: int, layers: range) -> int:
         """The most KV pages that `budget_bytes` have room for beside the rest of a stage of `layers`."""
         page_bytes = int(self._page_P[layers.stop] - self._page_P[layers.start]) + self._outside_bytes(layers)
-        return max(0, budget_bytes - self.needed_bytes(layers, 0)) // page_bytes
+        free_bytes = max(0, budget_bytes - self.needed_bytes(layers, 0))
+        return free_bytes // page_bytes if page_bytes else MAX_PAGES  # a rank without heads keeps none
 
     def _held_by_sequences(self, pages: int) -> NDArray[np.int64]:
         """What the layers before each position hold of sequences: some slots always, the rest with each page."""
