@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Self
 
 import numpy as np
@@ -66,7 +67,7 @@ class RankedProcesses:
             child.communicate()
 
     def step_s(self, rows: int, steps: int, seed: int) -> float:
-        """The mean time of so many steps of so many rows, one of each sequence, of random tokens."""
+        """The median time of so many steps of so many rows, one of each sequence, of random tokens."""
         child = self._children[0]
         assert child.stdin is not None
         assert child.stdout is not None
@@ -121,15 +122,15 @@ def _follow(stage: Stage, line: RankLine) -> None:
 def _lead(stage: Stage, line: RankLine | None) -> None:
     for asked in sys.stdin:
         rows, steps, seed = map(int, asked.split())
-        random, started_s = np.random.default_rng(seed), 0.0
+        random, times = np.random.default_rng(seed), list[float]()
         for step in range(WARM_STEPS + steps):
-            if step == WARM_STEPS:
-                started_s = time.perf_counter()
             frame = _frame(step, random.integers(3, len(tokens()), rows).astype(np.int32))
+            started_s = time.perf_counter()
             if line is not None:
                 line.send(pack_step(frame))
             stage.run(frame)
-        print((time.perf_counter() - started_s) / steps, flush=True)
+            times.append(time.perf_counter() - started_s)
+        print(median(times[WARM_STEPS:]), flush=True)
 
 
 def _frame(step: int, ids: np.ndarray) -> Frame:

@@ -23,7 +23,7 @@ from tests.bench.figures import Figures, Row
 from tests.bench.repetitions import in_turn, ratio_of
 
 CROWD_ROWS = 32
-CROWD_STEPS = 6
+CROWD_STEPS = 12
 
 
 def measure(effort: Effort) -> Figures:
