@@ -63,7 +63,7 @@ def _crowd(path: Path, effort: Effort) -> Figures:
     rows = [_row(name, CROWD_ROWS, {"tokens_per_s": CROWD_ROWS / median(times)}) for name, times in found.items()]
     one, spread, split = found.values()
     return Figures(
-        rows=tuple(rows), ratios={"ep2_over_1": ratio_of(one, spread), "tp2_over_1_experts": ratio_of(one, split)}
+        rows=tuple(rows), ratios={"ep2_over_1": ratio_of(one, spread), "split2_over_1": ratio_of(one, split)}
     )
 
 

@@ -39,6 +39,8 @@ RATIOS = {
     "sim_decode24_3n_over_1n",
     "sim_bubble_over_formula",
     "moe_decode_over_dense",
+    "ep2_over_1",
+    "split2_over_1",
 }
 
 
@@ -56,4 +58,6 @@ def test_bench_writes_ratios_cases_and_machine(tmp_path: Path) -> None:
     for nodes in (1, 2):
         cases = {case["case"]: case for case in written["cases"] if case["nodes"] == nodes}
         assert all(cases[name][figure] >= 0 for name, figure in FIGURES.items())
-    assert {case["model"] for case in written["cases"]} == {"qwen", "sleeping", "tiny", "experts", "dense"}
+    crowds = {"1 rank", "2 ranks, spread", "2 ranks, split"}
+    models = {case["model"] for case in written["cases"]}
+    assert models == {"qwen", "sleeping", "tiny", "experts", "dense", *crowds}

@@ -29,6 +29,17 @@ int largest(std::vector<double>& numbers, std::vector<char>& taken) {
     return found;
 }
 
+// The places of the largest numbers that are not taken, in order, of equals the first; numbers that are none come last.
+void largest(const std::vector<double>& numbers, const std::vector<char>& taken, int count, int32_t* places) {
+    int found = 0;
+    for (int i = 0; i < static_cast<int>(numbers.size()); i++) {
+        if (taken[i] || (found == count && !(numbers[i] > numbers[places[found - 1]]))) continue;
+        int place = found < count ? found++ : found - 1;
+        for (; place > 0 && numbers[i] > numbers[places[place - 1]]; place--) places[place] = places[place - 1];
+        places[place] = i;
+    }
+}
+
 // Leaves out the experts of all groups but the best: a group is as good as its best expert, or its two best.
 void keep_best_groups(const Experts& experts, const std::vector<double>& merits, std::vector<char>& taken) {
     const int own = experts.count / experts.groups;
@@ -83,7 +94,7 @@ void Choice::choose(const Experts& experts, const float* logits, int64_t row) {
     int32_t* own = experts_.data() + row * of_a_row_;
     float* weights = weights_.data() + row * of_a_row_;
     float* chosen_weights = experts.weighs_input ? chosen_input_weights_.data() + row * of_a_row_ : weights;
-    for (int i = 0; i < experts.chosen; i++) own[i] = largest(merits, taken);
+    largest(merits, taken, experts.chosen, own);
 
     static thread_local std::vector<double> chosen;
     chosen.resize(experts.chosen);
