@@ -6,7 +6,6 @@ Their weights are held as they are stored. Shapes: T rows, C hidden, I inputs, O
 from __future__ import annotations
 
 import ctypes
-import os
 from dataclasses import dataclass
 
 import torch
@@ -71,13 +70,12 @@ class ExpertBeside:
 
 
 class CpuBeside:
-    """The CPU beside the device of one of so many ranks, which share its cores; loads experts for it."""
+    """The CPU beside a device, which computes with so many threads; loads experts for it."""
 
-    def __init__(self, ranks: int, *, is_exact: bool) -> None:
+    def __init__(self, threads: int, *, is_exact: bool) -> None:
         """`is_exact` is whether the device computes in float32. StageFailedError where there are no kernels."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         try:
-            self._engine = Engine(library(), chosen_instruction_set(), max(1, cores // ranks))
+            self._engine = Engine(library(), chosen_instruction_set(), threads)
         except KernelsMissingError as missing:
             message = f"The plan has experts on the CPU, but there are no kernels: {missing}"
             raise StageFailedError(message, remedy="Restart the node, and plan again.") from missing

@@ -52,7 +52,7 @@ def _computation(own: StagePart, progress: Progress, group: RankGroup, threads: 
         return load_torch(own, progress, group, threads)
     from node.experts_beside import CpuBeside  # noqa: PLC0415
 
-    beside = CpuBeside(group.count, is_exact=own.spec.dtype == "float32")
+    beside = CpuBeside(max(1, threads // group.count), is_exact=own.spec.dtype == "float32")
     return load_torch(own, progress, group, threads, beside)
 
 

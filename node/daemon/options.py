@@ -22,7 +22,7 @@ _CPU = re.compile(r"cpu:[0-9]{1,9}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceChoice:
-    """The devices asked for, none for whatever there is; `threads` are those of each, if `cpu:N` named them."""
+    """The devices asked for, none for whatever there is; `threads` are those of each CPU, if `cpu:N` named them."""
 
     devices: tuple[str, ...]
     threads: tuple[int, ...] = ()
@@ -54,7 +54,10 @@ def parse_port(value: object) -> int:
 
 
 def parse_device(value: object) -> DeviceChoice:
-    """auto, cpu, cpu:N, mps, cuda:0,cuda:1, or cpu:N,cpu:N for parts of the CPU, which are called cpu:0 and cpu:1."""
+    """auto, cpu, cpu:N, mps, cuda:0,cuda:1, or cpu:N,cpu:N for parts of the CPU, which are called cpu:0 and cpu:1.
+
+    Behind GPUs there may be the CPU, as in cuda:0,cpu or cuda:0,cpu:8.
+    """
     text = _text(value)
     if text == "auto":
         return DeviceChoice(devices=())
@@ -67,11 +70,14 @@ def parse_device(value: object) -> DeviceChoice:
         threads = tuple(parse_threads(name.removeprefix("cpu:")) for name in names)
         parts = tuple(f"cpu:{rank}" for rank in range(len(names)))
         return DeviceChoice(devices=parts if len(parts) > 1 else ("cpu",), threads=threads)
-    if not all(_CUDA.fullmatch(name) for name in names):
-        raise ValueError("must be auto, cpu, cpu:N, mps, or a list like cuda:0,cuda:1 or cpu:2,cpu:2")
-    if len(set(names)) < len(names):
+    gpus, behind = (names[:-1], names[-1]) if names[-1].startswith("cpu") else (names, "")
+    is_known = behind in ("", "cpu") or _CPU.fullmatch(behind)
+    if not is_known or not gpus or not all(_CUDA.fullmatch(name) for name in gpus):
+        raise ValueError("must be auto, cpu, cpu:N, mps, or a list like cuda:0,cuda:1 or cuda:0,cpu or cpu:2,cpu:2")
+    if len(set(gpus)) < len(gpus):
         raise ValueError("names a device twice")
-    return DeviceChoice(devices=names)
+    threads = (parse_threads(behind.removeprefix("cpu:")),) if behind.startswith("cpu:") else ()
+    return DeviceChoice(devices=(*gpus, "cpu") if behind else gpus, threads=threads)
 
 
 def parse_memory(value: object) -> int:

@@ -71,7 +71,7 @@ def resolve_settings(
         port=given.parsed("port", options.parse_port, None),
         devices=choice.devices,
         threads=_threads(given, choice),
-        part_threads=choice.threads if len(choice.devices) > 1 else (),
+        part_threads=choice.threads if len(choice.devices) == len(choice.threads) > 1 else (),
         memory_bytes=given.parsed("memory", options.parse_memory, None),
         models=given.parsed("models", options.parse_models, cache / "models"),
         mdns=given.parsed("mdns", options.parse_switch, True),

@@ -29,6 +29,7 @@ BRIEF = Patience(frozen_s=1.0, prepare_s=20.0)
 PROMPT = (5, 6, 7, 8)
 COUNT = 12
 BY_KERNELS: dict[str, Any] = {"precision": "full", "weights": "stored", "kv_dtype": "float32", "page_tokens": 16}
+EITHER_RANK = pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 COMPUTED = pytest.mark.parametrize("computed", [{}, BY_KERNELS], ids=["torch", "kernels"])
 FIRST = ExpertPlacement(((0, 1, 2, 3), (4, 5, 6, 7)))
 APART = ExpertPlacement(((0, 2, 4, 6, 1), (1, 3, 5, 7)))
@@ -83,7 +84,7 @@ async def test_the_rows_of_experts_are_told(node: RankNode) -> None:
     assert np.array(chosen.rows).sum(1).tolist() == [3 * rows] * 4
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@EITHER_RANK
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
@@ -104,10 +105,13 @@ async def test_a_rank_is_lost_while_experts_move(node: RankNode, rank: int, faul
     assert await node.greedy(await load(node), *PROMPT) == node.drawn_alone(*PROMPT)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@EITHER_RANK
 @pytest.mark.parametrize(
     ("fault", "told"),
-    [("memory", "cannot load the experts that were to come (MemoryError)"), ("raise", "(out of luck)")],
+    [
+        ("memory", "cannot load the experts that were to come (MemoryError)"),
+        pytest.param("raise", "(out of luck)", marks=pytest.mark.slow),
+    ],
 )
 async def test_a_move_that_fails_on_a_rank_leaves_all_as_it_was(
     node: RankNode, rank: int, fault: str, told: str

@@ -38,8 +38,23 @@ def _does_not_fit(misfit: Misfit) -> PlanDoesNotFitError:
         f" {format_bytes(needed_bytes)} over {_count(max(1, len(helping)))}, and {_count(len(usable))}"
         f" offer{'s' if len(usable) == 1 else ''} {format_bytes(offered_bytes)}: {_offers(candidates, usable)}{pieces}."
         f" {_parts(misfit)}{_left_out(misfit)}",
-        remedy=REMEDY,
+        remedy=f"{REMEDY}{_remedy_for_experts(misfit)}",
     )
+
+
+def _remedy_for_experts(misfit: Misfit) -> str:
+    """That experts may lie on the CPU of a node which offers its GPUs alone; empty if that is no way out."""
+    problem = misfit.problem
+    has_experts = any(kind.feed_forward.experts for kind in problem.spec.kinds)
+    without = [
+        node.name
+        for node in problem.nodes
+        if any(device.kind == "cuda" for device in node.devices)
+        and not any(device.kind == "cpu" for device in node.devices)
+    ]
+    if not has_experts or not without or problem.request.expert_device == "none":
+        return ""
+    return f" With --device cuda:0,cpu on {' and '.join(without)} experts may lie on the CPU."
 
 
 def _not_so_split(misfit: Misfit) -> PlanInvalidError:

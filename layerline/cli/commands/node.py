@@ -51,8 +51,9 @@ node = Command(
         click.Option(
             ["--device"],
             metavar="DEVICE",
-            help="What computes: auto, cpu, cpu:N for N threads, mps, or a list like cuda:0,cuda:1, or cpu:2,cpu:2 "
-            "for parts of the CPU. [default: auto, which is every accelerator, or else the CPU]",
+            help="What computes: auto, cpu, cpu:N for N threads, mps, or a list: cuda:0,cuda:1, or cuda:0,cpu so that "
+            "experts may lie on the CPU, or cpu:2,cpu:2 for parts of the CPU. [default: auto, which is every "
+            "accelerator, or else the CPU]",
         ),
         click.Option(
             ["--memory"],

@@ -100,10 +100,15 @@ class KeptStage:
 
     @property
     def own_bytes(self) -> Mapping[str, int]:
-        """What it takes on each device at this moment; KV pages on a CPU take nothing until they are used."""
+        """What it takes on each device at this moment; KV pages on a CPU take nothing until they are used.
+
+        Experts that lie beside the devices are in the memory of all ranks.
+        """
+        resident = self.worker.resident_bytes
+        of_ranks = dict(zip(self.spec.devices, resident, strict=True))
         return {
-            device: min(taken.held, resident) if device.startswith("cpu") else taken.held
-            for (device, taken), resident in zip(self.taken.on.items(), self.worker.resident_bytes, strict=True)
+            device: min(taken.held, of_ranks.get(device, sum(resident))) if device.startswith("cpu") else taken.held
+            for device, taken in self.taken.on.items()
         }
 
     def call_off_timer(self) -> None:

@@ -58,6 +58,10 @@ def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path) ->
         ("keep_alive", "5m", "keep_alive_s", 300.0),
         ("keep_alive", "0", "keep_alive_s", 0.0),
         ("keep_alive", 1.5, "keep_alive_s", 1.5),
+        ("device", "cuda:0,cuda:1,cpu", "devices", ("cuda:0", "cuda:1", "cpu")),
+        ("device", "cuda:0,cpu:3", "devices", ("cuda:0", "cpu")),
+        ("device", "cuda:0,cpu:3", "threads", 3),
+        ("device", "cuda:0,cpu:3", "part_threads", ()),
     ],
 )
 def test_a_value_is_read(option: str, value: object, field: str, expected: object) -> None:
@@ -90,6 +94,9 @@ def test_a_value_is_read(option: str, value: object, field: str, expected: objec
         ("device", "cpu:1,cpu:0", "whole number"),
         ("device", "cpu,cpu", "must be auto"),
         ("device", "cpu:1,cuda:0", "must be auto"),
+        ("device", "cuda:0,cpu,cpu", "must be auto"),
+        ("device", "cuda:0,cpu:0", "whole number"),
+        ("device", "mps,cpu", "must be auto"),
         ("device", "cpu:1,", "must be auto"),
         ("device", ",".join(["cpu:1"] * 65), "at most 64 devices"),
         ("memory", "8", "not a size"),

@@ -135,6 +135,9 @@ def test_experts_lie_on_the_cpu_where_nothing_else_holds_the_model() -> None:
     assert "on cpu, as they do not fit otherwise" in beside.why
     with pytest.raises(PlanDoesNotFitError):
         plan(card, node("a", gpu(600), small), expert_device="none")
+    with pytest.raises(PlanDoesNotFitError) as raised:
+        plan(card, node("a", gpu(600)))
+    assert "With --device cuda:0,cpu on a experts may lie on the CPU." in raised.value.remedy
 
 
 def test_experts_lie_on_the_cpu_where_that_is_asked_for() -> None:
