@@ -19,6 +19,7 @@ FULL_PAGES = 0.9
 ONE_STEP = 1.5  # fewer steps in flight than this count as one at a time
 ONE_ROW = 1.5
 LITTLE_WORK = 0.5
+UNEVEN_EXPERTS = 1.3  # of the busiest rank over the mean, from which it is named
 
 
 def diagnosed(report: StatsReport) -> StatsReport:
@@ -30,7 +31,7 @@ def diagnose(report: StatsReport) -> tuple[str, ...]:
     """The sentences on `report`, at least one, the most important first."""
     if sentence := _stuck(report) or _nothing_done(report):
         return (sentence,)
-    rules = (_full_memory, _slow_link, _uneven, _one_at_a_time, _all_busy, _little_work)
+    rules = (_full_memory, _slow_link, _uneven, _uneven_experts, _one_at_a_time, _all_busy, _little_work)
     sentences = [sentence for rule in rules if (sentence := rule(report))]
     return tuple(sentences[:MOST_SENTENCES]) or (_nothing_stands_out(report),)
 
@@ -77,6 +78,17 @@ def _uneven(report: StatsReport) -> str:
     remedy = "give it fewer layers" if busiest.last_layer > busiest.first_layer else "put a faster machine there"
     them = "the other waits" if len(others) == 1 else "the others wait"
     return f"{_stage_name(busiest)} is busy {busiest.busy_share:.0%} of the time and {them} for it: {remedy}."
+
+
+def _uneven_experts(report: StatsReport) -> str:
+    stage = max(report.experts, key=lambda each: each.busiest_over_mean, default=None)
+    if stage is None or stage.busiest_over_mean < UNEVEN_EXPERTS:
+        return ""
+    return (
+        f"Of the {stage.ranks} ranks of stage {stage.stage} (node {stage.node}) the busiest computes"
+        f" {stage.busiest_over_mean:.2g} times the mean of its experts' rows, and the others wait: more memory for the"
+        " node lets busy experts be there several times, and --experts split is even."
+    )
 
 
 def _one_at_a_time(report: StatsReport) -> str:

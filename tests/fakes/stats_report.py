@@ -7,6 +7,8 @@ from typing import Any
 
 from layerline.stats_report import (
     DurationStats,
+    ExpertStats,
+    LayerExpertStats,
     LinkStats,
     PageStats,
     PeriodStats,
@@ -111,3 +113,18 @@ def request_stats(number: int, state: str) -> RequestStats:
         gap_p99_s=0.0875 if answered else None,
         finish_reason="stop" if state == "ended" else "",
     )
+
+
+def expert_stats(busiest_over_mean: float = 1.07, **changes: Any) -> ExpertStats:
+    """The spread experts of the second of these nodes, on two ranks."""
+    stats = ExpertStats(
+        stage=1,
+        node="cellar",
+        sharing="spread",
+        ranks=2,
+        moves=3,
+        busiest_over_mean=busiest_over_mean,
+        busiest_over_mean_ever=1.21,
+        layers=(LayerExpertStats(layer=10, rows=(5, 7), busiest_over_mean=busiest_over_mean),),
+    )
+    return replace(stats, **changes)

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.stats.diagnosis import MOST_SENTENCES, diagnose, diagnosed
 from layerline.stats_report import LinkStats, PageStats, SequenceStats, SlotStats
-from tests.fakes.stats_report import link_stats, period_stats, stage_stats, stats_report
+from tests.fakes.stats_report import expert_stats, link_stats, period_stats, stage_stats, stats_report
 
 SLOW = "The link attic → cellar takes 40% of a step, by estimate: a faster link helps more than a faster machine."
 ALONE = "One step at a time is under way, so stages are idle 50% of it: send more requests at once."
@@ -126,3 +126,13 @@ def test_only_the_most_important_sentences_are_said() -> None:
     assert len(report.diagnosis) == MOST_SENTENCES
     assert report.diagnosis[0].startswith("1 request waits for memory")
     assert report.diagnosis[1:] == (SLOW, ALONE)
+
+
+def test_a_rank_with_too_many_rows_of_experts_is_named() -> None:
+    busy = period_stats()
+    assert not any("ranks" in sentence for sentence in diagnose(stats_report(busy, experts=(expert_stats(1.2),))))
+    sentences = diagnose(stats_report(busy, experts=(expert_stats(), expert_stats(1.84, stage=0, node="attic"))))
+    assert sentences[0] == (
+        "Of the 2 ranks of stage 0 (node attic) the busiest computes 1.8 times the mean of its experts' rows, and the"
+        " others wait: more memory for the node lets busy experts be there several times, and --experts split is even."
+    )

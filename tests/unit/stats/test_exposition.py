@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.stats.exposition import exposition
 from layerline.stats_report import SlotStats
-from tests.fakes.stats_report import period_stats, stage_stats, stats_report
+from tests.fakes.stats_report import expert_stats, period_stats, stage_stats, stats_report
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\})? (\S+)')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"')
@@ -107,3 +107,12 @@ def test_a_node_may_be_called_anything() -> None:
 def test_slots_are_told_where_there_are_any() -> None:
     values = Parsed(exposition(stats_report(slots=SlotStats(used=3, cached=2, free=1)))).values
     assert values["layerline_slots"] == {labels(use="used"): 3, labels(use="cached"): 2, labels(use="free"): 1}
+
+
+def test_experts_are_told_where_there_are_any() -> None:
+    values = Parsed(exposition(stats_report(experts=(expert_stats(),)))).values
+    cellar = labels(stage="1", node="cellar")
+    assert values["layerline_expert_busiest_over_mean"] == {cellar: 1.07}
+    assert values["layerline_expert_moves_total"] == {cellar: 3}
+    assert values["layerline_expert_rows_total"] == {labels(stage="1", node="cellar", layer="10"): 12}
+    assert "layerline_expert_moves_total" not in Parsed(exposition(stats_report())).values

@@ -12,7 +12,7 @@ from layerline import AsyncClient, Client, RequestError
 from layerline.cli.main import program
 from layerline.stats_report import SlotStats
 from tests.fakes.coordinator_service import FakeCoordinator, serving
-from tests.fakes.stats_report import request_stats, stats_report
+from tests.fakes.stats_report import expert_stats, request_stats, stats_report
 
 REPORT = stats_report()
 
@@ -118,3 +118,15 @@ async def test_both_clients_give_the_noun(address: str) -> None:
         assert client.stats() == REPORT
     async with AsyncClient(address) as client:
         assert await client.stats() == REPORT
+
+
+def test_how_even_the_ranks_of_a_stage_are_is_in_a_line(fake: FakeCoordinator, address: str) -> None:
+    alone = expert_stats(stage=0, node="attic", ranks=1, sharing="")
+    fake.stats = stats_report(experts=(alone, expert_stats()))
+    moves = "3 moves of a layer's experts"
+    line = f"experts of stage 1 (cellar), spread: the busiest of 2 ranks computes {{}} times the mean; {moves}"
+    for arguments, ratio in (((), "1.07"), (("--since-start",), "1.21")):
+        told = [each for each in lines(run(address, *arguments)) if each.startswith("experts of")]
+        assert told == [line.format(ratio)]
+    told = json.loads(run(address, "--json").stdout)["experts"]
+    assert [each["layers"][0]["rows"] for each in told] == [[5, 7], [5, 7]]
