@@ -19,6 +19,7 @@ from layerline.plan import MAX_LAYERS, StageSpec
 from layerline.sharing import MAX_DEVICES, MOST_EXPERTS
 from layerline.version import WIRE_VERSION
 
+MAX_COUNTED = 1 << 62  # rows of an expert
 _INSTANCE = re.compile(r"[0-9a-f]{16}")
 
 
@@ -246,6 +247,7 @@ class LayerRows:
     def __post_init__(self) -> None:
         require(0 <= self.layer < MAX_LAYERS, "layer out of range")
         require(0 < len(self.rows) <= MOST_EXPERTS, "rows of no expert, or of too many")
+        require(all(0 <= each < MAX_COUNTED for each in self.rows), "more rows than there can be")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

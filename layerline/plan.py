@@ -106,6 +106,10 @@ class StagePlan:
     has_experts: bool = False
     beside_bytes: int = 0  # of experts that lie on the spec's expert_device
 
+    def has_layer(self, layer: int) -> bool:
+        """Whether a layer is one of the stage's."""
+        return self.spec.first_layer <= layer <= self.spec.last_layer
+
     @property
     def needed_bytes(self) -> int:
         """What the stage takes in all."""

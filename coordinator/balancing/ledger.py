@@ -22,8 +22,11 @@ from coordinator.balancing.placement_search import (
     popular_placement,
     rows_of_ranks,
 )
+from layerline.checks import require
+from layerline.errors import ProtocolError
 from layerline.hold import LayerPlacement, LayerRows
 from layerline.models.expert_placement import ExpertPlacement
+from layerline.models.model_parts import expert_ranges
 from layerline.plan import StagePlan
 from layerline.sharing import MOST_COMING
 from layerline.stats_report import ExpertStats, LayerExpertStats
@@ -119,7 +122,7 @@ class ExpertLedger:
         self._clock = clock
         self._weights = stage.spec.sharing.weights
         self._layers: dict[int, _Layer] = {}
-        self._first = {each.layer: each.placement for each in placements}
+        self._first = dict(map(self._checked, placements))
         self._refused: set[int] = set()  # layers of which the search found nothing better, until they are counted anew
         self._past: deque[tuple[float, Mapping[int, Loads]]] = (
             deque()
@@ -132,8 +135,13 @@ class ExpertLedger:
         return bool(self._first)
 
     def counted(self, layers: Iterable[LayerRows]) -> None:
-        """These rows have chosen experts since the stage was loaded."""
-        now_s = self._clock()
+        """These rows have chosen experts since the stage was loaded.
+
+        ProtocolError for rows that no stage with these layers and experts can have.
+        """
+        layers, now_s = tuple(layers), self._clock()
+        for told in layers:
+            self._check(told)
         if not self._past or now_s - self._past[-1][0] >= 1.0:
             self._past.append((now_s, {number: layer.of_ranks_R for number, layer in self._layers.items()}))
         while self._past[0][0] <= now_s - RECENT_S:
@@ -202,12 +210,39 @@ class ExpertLedger:
             total += rows
         return busiest / total if total else 0.0
 
+    def _checked(self, told: LayerPlacement) -> tuple[int, ExpertPlacement]:
+        """A layer and where its experts are; ProtocolError for what cannot be."""
+        try:
+            placement = told.placement
+            require(self._stage.has_layer(told.layer), f"layer {told.layer} is none of the stage's")
+            placement.check(_count(placement), len(self._weights))
+        except ValueError as error:
+            raise self._wrong(f"where experts are, which cannot be: {error}") from error
+        return told.layer, placement
+
+    def _check(self, told: LayerRows) -> None:
+        known = self._layers.get(told.layer)
+        count = len(known.told_N) if known else len(told.rows)
+        if (first := self._first.get(told.layer)) is not None:
+            count = _count(first)
+        if not self._stage.has_layer(told.layer) or len(told.rows) != count:
+            raise self._wrong(f"rows of {len(told.rows)} experts in layer {told.layer}")
+
+    def _wrong(self, what: str) -> ProtocolError:
+        node = self._stage.node
+        return ProtocolError(f"Node {node} told of {what}.", node=node, remedy="Restart it with this version.")
+
     def _ranks(self, layer: int) -> Ranks:
         first, total = self._first.get(layer), sum(self._weights)
-        own = [len(each) for each in first.ranks] if first else [0] * len(self._weights)
+        own = expert_ranges(_count(first), self._stage.spec.sharing) if first else [range(0)] * len(self._weights)
         return Ranks(
-            rooms=tuple(count + self._stage.spec.repeats for count in own),
+            rooms=tuple(len(each) + self._stage.spec.repeats for each in own),
             dues=tuple(weight / total for weight in self._weights),
             most_coming=MOST_COMING,
             on_device=self._stage.spec.device_experts if self._stage.spec.expert_device else None,
         )
+
+
+def _count(placement: ExpertPlacement) -> int:
+    """How many experts are placed."""
+    return len(set().union(*placement.ranks))

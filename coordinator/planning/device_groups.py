@@ -146,7 +146,7 @@ def _sharings(
     asked, spreads = problem.request.experts, len(devices) > 1 and bool(counts)
     beside = _beside(node, devices, times) if counts and problem.uses_expert_device else None
     needs_beside = beside is not None and problem.request.expert_device == "cpu"
-    could_spread = asked == "spread" and most_like_devices(node) > 1
+    could_spread = asked == "spread" and sum(each.kind == devices[0].kind for each in node.devices) > 1
     if not needs_beside and not could_spread:
         yield plain, None
     if asked == "split" or not counts:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from layerline.checks import require
-from layerline.sharing import MOST_EXPERTS
+from layerline.sharing import MOST_COMING, MOST_EXPERTS
 
 NOT_HERE = -1
 
@@ -37,6 +37,19 @@ class ExpertPlacement:
         require(len(self.ranks) == ranks, f"a placement on {len(self.ranks)} ranks instead of {ranks}")
         placed = {expert for own in self.ranks for expert in own}
         require(placed == set(range(experts)), f"a placement of other experts than 0 to {experts - 1}")
+
+    def check_coming(self, before: ExpertPlacement, on_device: int | None = None) -> None:
+        """ValueError if more experts come to a rank than it has room for beside those that it has.
+
+        Where some lie beside the devices the first `on_device` of a rank do not, and some may come to either side.
+        """
+        sides = [slice(None)] if on_device is None else [slice(on_device), slice(on_device, None)]
+        coming = [
+            len(set(after[side]) - set(own[side]))
+            for own, after in zip(before.ranks, self.ranks, strict=True)
+            for side in sides
+        ]
+        require(max(coming) <= MOST_COMING, f"{max(coming)} experts come to a rank at once, of at most {MOST_COMING}")
 
     def copies(self, experts: int) -> list[int]:
         """On how many ranks each of so many experts is."""

@@ -215,13 +215,17 @@ def _layer_parts(layer: LayerSpec, sharing: Sharing, blocks: ColumnBlocks, *, de
     ]
 
 
+def expert_ranges(count: int, sharing: Sharing) -> list[range]:
+    """Which of so many experts each rank has at first; of fewer than there are ranks one each, as far as they go."""
+    if count < sharing.devices:
+        return [range(rank, rank + 1) if rank < count else range(0) for rank in range(sharing.devices)]
+    return proportional(count, sharing.weights)
+
+
 def _whole_experts(layer: LayerSpec, sharing: Sharing) -> list[WholeExperts]:
     experts = layer.feed_forward.experts
     assert experts is not None, "it has experts that are spread"
-    few = experts.count < sharing.devices
-    ranges = [range(rank, min(rank + 1, experts.count)) for rank in range(sharing.devices)]
-    if not few:
-        ranges = proportional(experts.count, sharing.weights)
+    ranges = expert_ranges(experts.count, sharing)
     of_a_row = busiest_of_a_row(experts.chosen, [len(own) / experts.count for own in ranges])
     rooms = [min(experts.count, len(own) + sharing.repeats) for own in ranges]
     on_device = [min(room, sharing.device_experts) if sharing.beside else room for room in rooms]

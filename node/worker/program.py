@@ -102,8 +102,9 @@ async def _lead(channel: DaemonPipe, answer: Tell, start: pipe.Start, load: Load
         while True:
             number, command = await commands.get()
             reply = functools.partial(channel.write, command=number)
-            if isinstance(command, pipe.TakeExperts) and others is not None:
-                await compute.between(functools.partial(others.take_experts, command.move, moves))
+            if isinstance(command, pipe.TakeExperts):
+                take = functools.partial(others.take_experts, moves=moves) if others else moves.take
+                await compute.between(functools.partial(take, command.move))
             if not _is_of_a_move(moves, command, reply):
                 await _obey(reply, service, command)
 

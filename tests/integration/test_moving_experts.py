@@ -149,7 +149,7 @@ async def test_a_move_that_is_given_up_leaves_all_as_it_was(node: RankNode) -> N
             await asyncio.wait_for(node.keeper.move_experts(stage, 1, APART), 0.3)
         assert stage.placements[1] == FIRST
         assert await ring.greedy(*PROMPT) == alone
-        await node.keeper.move_experts(stage, 1, TURNED)
+        await node.keeper.move_experts(stage, 1, APART)
         assert await ring.greedy(*PROMPT) == alone
 
 
@@ -164,17 +164,33 @@ async def test_a_rank_that_takes_too_long_is_told_and_not_ended(node: RankNode) 
 
 
 async def test_what_cannot_be_moved_is_refused_by_name(node: RankNode) -> None:
-    stage = await load(node)
+    stage, full = await load(node), ExpertPlacement((tuple(range(6)), (4, 5, 6, 7)))
+    await node.keeper.move_experts(stage, 1, full)
     wrong = {
         "layer 4": (4, APART),
         "3 ranks instead of 2": (0, ExpertPlacement(((0, 1, 2), (3, 4, 5), (6, 7)))),
         "other experts than 0 to 7": (0, ExpertPlacement(((0, 1, 2, 3), (4, 5, 6)))),
-        "room for 6 experts of a layer, not for 8": (0, ExpertPlacement((tuple(range(8)), (0,)))),
+        "room for 6 experts of a layer, not for 8": (1, ExpertPlacement((tuple(range(8)), (4, 5, 6, 7)))),
+        "4 experts come to a rank at once, of at most 2": (0, TURNED),
     }
     for words, (layer, placement) in wrong.items():
         with pytest.raises(ProtocolError, match=words):
             await node.keeper.move_experts(stage, layer, placement)
-    assert set(stage.placements.values()) == {FIRST}
+    assert stage.placements == {0: FIRST, 1: full, 2: FIRST, 3: FIRST}
     split = await node.load(2)
     with pytest.raises(ProtocolError, match="no experts of layer 0 that could be moved"):
         await node.keeper.move_experts(split, 0, APART)
+
+
+async def test_experts_change_sides_where_some_lie_beside_the_only_device(node: RankNode) -> None:
+    beside: dict[str, Any] = {"experts": "spread", "expert_device": "cpu:1", "device_experts": 3}
+    stage, alone = await node.load(1, **beside), node.drawn_alone(*PROMPT, count=COUNT)
+    async with node.ring(stage) as ring:
+        answering = asyncio.create_task(ring.greedy(*PROMPT, count=COUNT))
+        for layer in range(4):
+            await node.keeper.move_experts(stage, layer, ExpertPlacement(((7, 6, 2, 3, 4, 5, 1, 0),)))
+        assert await answering == alone
+        assert await ring.greedy(*PROMPT, count=COUNT) == alone
+        with pytest.raises(ProtocolError, match="3 experts come to a rank at once"):
+            await node.keeper.move_experts(stage, 0, ExpertPlacement(((3, 4, 5, 0, 1, 2, 6, 7),)))
+    assert set(stage.own_bytes) == {"cpu", "cpu:1"}

@@ -168,6 +168,7 @@ class StageKeeper:
                 raise ProtocolError(message, node=node, remedy="Make the plan anew.")
             try:
                 placement.check(len(set().union(*before.ranks)), len(before.ranks))
+                placement.check_coming(before, stage.spec.device_experts if stage.spec.expert_device else None)
             except ValueError as error:
                 message = f"Experts of layer {layer} were to move on node {node}: {error}."
                 raise ProtocolError(message, node=node) from None

@@ -9,8 +9,8 @@ import pytest
 
 from coordinator.balancing.balancer import Balancer
 from coordinator.balancing.ledger import ExpertLedger
-from layerline.errors import StageFailedError
-from layerline.hold import LayerPlacement, LayerRows
+from layerline.errors import ProtocolError, StageFailedError
+from layerline.hold import LayerPlacement, LayerRows, RankExperts
 from layerline.models.expert_placement import ExpertPlacement
 from layerline.plan import StagePlan, StageSpec
 from tests.fakes.booked_pipeline import HandClock
@@ -126,6 +126,41 @@ def test_a_node_whose_counts_begin_anew_is_believed() -> None:
     stats = ledger.stats()
     assert stats is not None
     assert stats.layers[0].rows == EVEN
+
+
+def test_a_stage_that_was_moved_by_another_coordinator_has_the_rooms_that_it_was_loaded_with() -> None:
+    moved = LayerPlacement.of(1, ExpertPlacement(((0, 1, 2), (3,))))
+    ledger = ExpertLedger(0, stage(), [moved], HandClock())
+    ledger.counted(told(1, (9000, 8000, 100, 200)))
+    candidate = ledger.candidate()
+    assert candidate is not None
+    assert candidate.ranks.rooms == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        LayerPlacement.of(9, FIRST),
+        LayerPlacement.of(1, ExpertPlacement(((0, 1, 2, 3),))),
+        LayerPlacement.of(1, ExpertPlacement(((0, 1), (2, 4000)))),
+        LayerPlacement(layer=1, ranks=(RankExperts((0, 0)), RankExperts((1,)))),
+    ],
+)
+def test_a_node_that_tells_of_experts_that_cannot_be_is_named(placement: LayerPlacement) -> None:
+    with pytest.raises(ProtocolError, match="Node a told of where experts are, which cannot be"):
+        ExpertLedger(0, stage(), [placement])
+
+
+@pytest.mark.parametrize(("layer", "rows"), [(9, EVEN), (1, (1, 2, 3)), (1, (1,) * 4000)])
+def test_a_node_that_tells_of_rows_that_cannot_be_is_named(layer: int, rows: tuple[int, ...]) -> None:
+    with pytest.raises(ProtocolError, match=f"Node a told of rows of {len(rows)} experts in layer {layer}"):
+        ledger_of().counted(told(layer, rows))
+
+
+@pytest.mark.parametrize("rows", [(1, -1), (1 << 62,), ()])
+def test_rows_are_counts(rows: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="rows"):
+        LayerRows(layer=1, rows=rows)
 
 
 class FakeHold:
