@@ -10,6 +10,7 @@ from coordinator.planning.room import useful_pages
 from coordinator.planning.split import Split
 from coordinator.planning.stages import pages_of, tightest_of
 from coordinator.planning.ways import Way
+from coordinator.planning.words.experts import experts_note
 from coordinator.planning.words.reasons import left_out_sentence
 from coordinator.planning.words.speeds import speed_notes
 from layerline.models.grouped import storage_words
@@ -26,6 +27,7 @@ def plan_notes(decision: Decision) -> list[str]:
     return [
         *_stages_notes(decision),
         *_unevenness_notes(decision),
+        *_experts_notes(decision),
         *_ways_notes(decision),
         *_converted_notes(decision),
         *_latent_notes(decision),
@@ -48,6 +50,13 @@ def _stages_notes(decision: Decision) -> list[str]:
     name, devices = group.node.name, len(group.ranks)
     where = f"{name} offers" if devices == 1 else f"{devices} devices of {name} offer"
     return [f"The model needs {format_bytes(needed)} and {where} {format_bytes(offered)}, so it is not split."]
+
+
+def _experts_notes(decision: Decision) -> list[str]:
+    """What sharing experts costs, and what the other way would."""
+    reasons = ((each.group.node.name, each.experts_reason) for each in decision.assignments)
+    notes = (experts_note(name, reason) for name, reason in reasons if reason is not None)
+    return [note for note in notes if note]
 
 
 def _ways_notes(decision: Decision) -> list[str]:

@@ -25,7 +25,7 @@ from coordinator.planning.decision import (
     TooSmall,
 )
 from coordinator.planning.device_group import DeviceGroup
-from coordinator.planning.words.experts import why_experts
+from coordinator.planning.words.experts import where_experts
 from layerline.units import format_bytes, format_seconds
 
 
@@ -35,7 +35,7 @@ def stage_why(assignment: Assignment) -> str:
     if assignment.degree_reason is not None:
         clauses.append(_why_devices(assignment.degree_reason, assignment.group))
     if assignment.experts_reason is not None:
-        clauses.append(why_experts(assignment.experts_reason))
+        clauses.append(where_experts(assignment.experts_reason))
     return "; ".join(clauses)
 
 
