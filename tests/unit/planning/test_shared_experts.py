@@ -67,8 +67,9 @@ def test_columns_are_evener_for_one_row_and_what_spread_experts_cost_is_told() -
     assert stage.why.endswith("; experts split by columns")
     (note,) = [note for note in made.notes if note.startswith("Experts ")]
     told = re.fullmatch(
-        r"Experts split by columns take (\S+ \S+) and (\S+) ms a token on a, spread (\S+ \S+) and (\S+) ms a token: of"
-        r" a row's 4 experts the busiest device has 2\.8 where they are spread\. All-reduces of 0\.02 ms are the same\.",
+        r"Experts split by columns take (\S+ \S+) and (\S+) ms a token on a, spread (\S+ \S+) and (\S+) ms a token:"
+        r" of a row's 4 experts the busiest device has 2\.8 where they are spread\."
+        r" All-reduces of 0\.02 ms are the same\.",
         note,
     )
     assert told, note
