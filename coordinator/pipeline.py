@@ -125,7 +125,7 @@ async def _balanced(
     for index, (stage, node_hold, answer) in enumerate(zip(pipeline.stages, holds, loaded, strict=True)):
         ledgers.append(ledger := ExpertLedger(index, stage, answer.placements))
         balancer = Balancer(node_hold, _number(index), ledger)
-        node_hold.on_expert_rows = functools.partial(_counted, balancer)
+        node_hold.on_expert_rows = functools.partial(_counted, stage.node, _number(index), balancer)
         balancing = asyncio.create_task(balancer.run())
         balancing.add_done_callback(_tell_failure)
         held.push_async_callback(ended, balancing)
@@ -138,7 +138,9 @@ def _tell_failure(balancing: asyncio.Task[None]) -> None:
         log.error("Nothing makes the load of experts even any more.", exc_info=failure)
 
 
-def _counted(balancer: Balancer, told: ExpertRows) -> None:
+def _counted(node: str, stage: int, balancer: Balancer, told: ExpertRows) -> None:
+    if told.stage != stage:
+        raise ProtocolError(f"Node {node} has stage {stage} and tells of experts of stage {told.stage}.", node=node)
     balancer.counted(told.layers)
 
 

@@ -87,6 +87,8 @@ if TYPE_CHECKING:
     from layerline.scoring import ScoreOptions, ScoringFinished, WindowScores
     from layerline.stats_report import (
         DurationStats,
+        ExpertStats,
+        LayerExpertStats,
         LinkStats,
         PageStats,
         PeriodStats,
@@ -127,9 +129,11 @@ __all__ = [
     "EmbedOptions",
     "Embedding",
     "EmbeddingFinished",
+    "ExpertStats",
     "Finished",
     "GenerateOptions",
     "InternalError",
+    "LayerExpertStats",
     "LayerlineError",
     "LinkStats",
     "ManualStage",

@@ -61,6 +61,7 @@ class StageSpec:
         require(self.sharing.devices > 0, "a stage needs a device")
         require(len(set(self.devices)) == len(self.devices), "a stage names a device twice")
         beside = self.expert_device
+        require(not beside or beside.split(":")[0] == "cpu", "experts lie beside the devices on a CPU alone")
         require(not beside or beside not in self.devices, "experts beside the devices lie on another one")
         require(not (beside and self.precision), "kernels compute where all experts lie")
         require(0 < self.pages <= MAX_PAGES, "pages out of range")

@@ -34,6 +34,7 @@ def chats(page: Page) -> None:
     expect(page.locator("#stop")).to_be_hidden()
     page.click("text=Ask again")
     expect(page.locator(".turn.assistant > .said")).to_have_text(ANSWER)
+    expect(page.locator("#stop")).to_be_hidden()  # an answer is kept when it has ended
     page.reload()
     expect(page.locator(".turn.assistant > .said")).to_have_text(ANSWER)
     equal(page.input_value("[name=temperature]"), "0")

@@ -259,11 +259,8 @@ class StageKeeper:
         layers = f"layers {spec.first_layer} to {spec.last_layer} of {spec.model}"
         log.info("Loaded %s.", layers)
         taken = StageBytes(stage=layers, on=device_bytes(spec, model))
-        parts, numbers = (
-            ModelSizes.of_stage(model, spec).parts(spec.sharing),
-            range(spec.first_layer, spec.last_layer + 1),
-        )
-        placements = first_placements(model.spec, numbers, parts)
+        parts = ModelSizes.of_stage(model, spec).parts(spec.sharing)
+        placements = first_placements(model.spec, range(spec.first_layer, spec.last_layer + 1), parts)
         stage = KeptStage(spec=spec, started=started, worker=worker, taken=taken, placements=placements)
         worker.watch_experts(functools.partial(self._experts_chosen, stage))
         return stage
