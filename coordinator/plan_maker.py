@@ -5,6 +5,7 @@ Loads nothing. A plan made again after a loss prefers the one before: what its n
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -64,7 +65,7 @@ class PlanMaker:
     async def plan(self, request: PlanRequest, tell: Tell) -> MadePlan:
         """The plan for `request` and the nodes there are now; raises why there is none."""
         members, found = await self._found(request, tell)
-        return _made(_decided(request, members, found), members, found)
+        return _made(await _decided(request, members, found), members, found)
 
     async def plan_again(self, request: PlanRequest, lost: MadePlan, tell: Tell, *, keep: bool) -> MadePlan:
         """The plan that comes after `lost`: with `keep` the same, if all its nodes are there; else one of its context.
@@ -83,9 +84,9 @@ class PlanMaker:
             notes = ("The plan is the one before, as its nodes are all there.", *found.notes, *unusable_notes(members))
             return _made(replace(lost.plan, notes=notes), members, found)
         try:
-            plan = _decided(_as_before(request, lost.plan), members, found, computing=lost.plan.computing)
+            plan = await _decided(_as_before(request, lost.plan), members, found, computing=lost.plan.computing)
         except PlanError:
-            plan = _decided(request, members, found)
+            plan = await _decided(request, members, found)
         return _made(plan, members, found)
 
     async def availability(self, model: str) -> Availability:
@@ -275,11 +276,12 @@ def _as_before(request: PlanRequest, lost: Plan) -> PlanRequest:
     return replace(as_before, weights=lost.weights, precision=lost.precision)
 
 
-def _decided(
+async def _decided(
     request: PlanRequest, members: Sequence[Member], found: FoundModel, *, computing: Computing | None = None
 ) -> Plan:
     notes = (*found.notes, *unusable_notes(members))
-    return plan_for(found.card, request, found.nodes, notes, computing=computing)
+    # It takes seconds where there are many experts and devices, and nodes wait for heartbeats all the time.
+    return await asyncio.to_thread(plan_for, found.card, request, found.nodes, notes, computing=computing)
 
 
 def _made(plan: Plan, members: Sequence[Member], found: FoundModel) -> MadePlan:

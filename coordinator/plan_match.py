@@ -21,7 +21,7 @@ def does_for(plan: Plan, request: PlanRequest) -> bool:
         and request.kv_dtype in ("", plan.kv_dtype)
         and request.context_tokens <= plan.context_tokens
         and request.takes([len(stage.spec.devices) for stage in plan.stages])
-        and request.shares([stage.spec for stage in plan.stages])
+        and request.shares([stage.spec.sharing for stage in plan.stages])
         and (not request.layers or _has_layers(plan, request.layers))
     )
 

@@ -16,9 +16,8 @@ from layerline.plan import (
     PRECISIONS,
     WEIGHTS,
     Computing,
-    StageSpec,
 )
-from layerline.sharing import MAX_DEVICES, SHARING_OF_EXPERTS
+from layerline.sharing import MAX_DEVICES, SHARING_OF_EXPERTS, Sharing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +79,7 @@ class PlanRequest:
         "auto",
         OneOf(("auto", "cpu", "none")),
         "Where experts lie that have no room beside attention: on the node's CPU, or nowhere. [default: auto, on the "
-        "CPU if the model does not fit otherwise]",
+        "CPU if the model, or the context that is wished, does not fit otherwise]",
     )
     dtype: str = option(
         "",
@@ -118,6 +117,8 @@ class PlanRequest:
     def __post_init__(self) -> None:
         require_name(self.model, "model name")
         read_options(self)
+        divided = self.experts == "split" and self.expert_device == "cpu"
+        require(not divided, "experts that lie on a CPU beside GPUs are whole, so that they cannot be split")
 
     @property
     def asked_precision(self) -> str:
@@ -159,11 +160,11 @@ class PlanRequest:
         """Whether stages that span so many devices each are what `tensor_parallel` asks for."""
         return not self.tensor_parallel or max(degrees) == self.tensor_parallel
 
-    def shares(self, stages: Collection[StageSpec]) -> bool:
-        """Whether stages share experts, or have them beside their devices, as is asked for."""
-        several = [stage.experts == "spread" for stage in stages if len(stage.devices) > 1]
+    def shares(self, sharings: Collection[Sharing]) -> bool:
+        """Whether stages that are shared so have experts as is asked for."""
+        several = [sharing.experts == "spread" for sharing in sharings if sharing.devices > 1]
         asked = {"auto": True, "split": not any(several), "spread": bool(several) and all(several)}
-        beside = any(stage.expert_device for stage in stages)
+        beside = any(sharing.beside for sharing in sharings)
         return asked[self.experts] and {"auto": True, "none": not beside, "cpu": beside}[self.expert_device]
 
 

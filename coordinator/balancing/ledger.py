@@ -123,7 +123,7 @@ class ExpertLedger:
         self._weights = stage.spec.sharing.weights
         self._layers: dict[int, _Layer] = {}
         self._first = dict(map(self._checked, placements))
-        self._refused: set[int] = set()  # layers of which the search found nothing better, until they are counted anew
+        self._refused: dict[int, int] = {}  # layers of which the search found nothing better, until so many rows
         self._past: deque[tuple[float, Mapping[int, Loads]]] = (
             deque()
         )  # rows of ranks before a second's, the last minute
@@ -149,12 +149,17 @@ class ExpertLedger:
         for told in layers:
             if told.layer not in self._layers:
                 self._layers[told.layer] = _Layer(self._first.get(told.layer), self._ranks(told.layer))
+            if sum(told.rows) < self._layers[told.layer].told_N.sum():  # counts begin anew
+                self._refused.pop(told.layer, None)
             self._layers[told.layer].count(told.rows)
-        self._refused.clear()
 
     def candidate(self) -> Candidate | None:
         """The layer that is furthest from even, if any is worth a search."""
-        open_ = [(layer.excess, number) for number, layer in self._layers.items() if number not in self._refused]
+        open_ = [
+            (layer.excess, number)
+            for number, layer in self._layers.items()
+            if layer.told_N.sum() >= self._refused.get(number, 0)
+        ]
         excess, number = max(open_, default=(-math.inf, -1))
         if excess <= 0.0:
             return None
@@ -163,8 +168,9 @@ class ExpertLedger:
         return Candidate(layer=number, placement=layer.placement, rows_N=layer.window_N.copy(), ranks=layer.ranks)
 
     def refused(self, layer: int) -> None:
-        """Nothing better was found for a layer, until further rows are counted."""
-        self._refused.add(layer)
+        """Nothing better was found for a layer: it is left alone until as many rows again as judge it are counted."""
+        own = self._layers[layer]
+        self._refused[layer] = int(own.told_N.sum() + own.window_N.sum())
 
     def moved(self, layer: int, placement: ExpertPlacement) -> None:
         """The experts of a layer are placed so from now on; what is counted from now on judges them."""

@@ -41,7 +41,7 @@ def adopt(problem: Problem) -> Plan | None:
         chain = _chain(problem.spec.layers, like)
         specs = [stage.spec for stage in chain]
         degrees = [len(spec.devices) for spec in specs]
-        if chain and problem.request.takes(degrees) and problem.request.shares(specs):
+        if chain and problem.request.takes(degrees) and problem.request.shares([spec.sharing for spec in specs]):
             stages = [stage_plan(problem, stage.node, stage.spec, "loaded already") for stage in chain]
             names = ", ".join(stage.node for stage in stages)
             note = f"The model is loaded already on {names}, so nothing is moved."
@@ -74,8 +74,8 @@ def _computes_as_planned(problem: Problem, spec: StageSpec, node: NodeFacts) -> 
 
 def _spans(spec: StageSpec, node: NodeFacts, asked: int) -> bool:
     """Whether a loaded stage spans devices that `node` still has, and no more of them than are asked for."""
-    present = {device.device for device in node.devices}
-    return present.issuperset(spec.devices) and len(spec.devices) <= (asked or MAX_DEVICES)
+    present = {device.device for device in node.devices} | {""}
+    return present.issuperset((*spec.devices, spec.expert_device)) and len(spec.devices) <= (asked or MAX_DEVICES)
 
 
 def _layers_by_node(problem: Problem) -> dict[str, tuple[int, int]]:

@@ -33,10 +33,23 @@ class Candidates:
         return (group for own in self.groups for group in own)
 
     def as_asked(self) -> Candidates:
-        """The same without nodes that have fewer devices than stages are to span."""
-        asked = self.problem.request.tensor_parallel
-        groups = tuple(tuple(group for group in own if len(group.ranks) == asked) for own in self.groups)
-        return replace(self, groups=groups)
+        """The same without groups of fewer devices than stages are to span, or that have experts in another way."""
+        request = self.problem.request
+
+        def does(group: DeviceGroup) -> bool:
+            return (
+                (not request.tensor_parallel or len(group.ranks) == request.tensor_parallel)
+                and (request.experts != "spread" or group.sharing.spreads)
+                and (request.expert_device != "cpu" or group.beside is not None)
+            )
+
+        return replace(self, groups=tuple(tuple(group for group in own if does(group)) for own in self.groups))
+
+    @property
+    def tried(self) -> tuple[Candidates, ...]:
+        """Those that do what is asked for, and then all, since not every stage need do it."""
+        asked = self.as_asked()
+        return (self,) if asked.groups == self.groups else (asked, self)
 
     def groups_of(self, node: NodeFacts) -> tuple[DeviceGroup, ...]:
         """The groups of one of the nodes."""
@@ -73,15 +86,12 @@ class Candidates:
 
 def check_experts(candidates: Candidates) -> None:
     """PlanInvalidError if what is asked of experts cannot be done on any node."""
-    problem, request = candidates.problem, candidates.problem.request
-    if request.experts == "spread":
-        if not any(kind.feed_forward.experts for kind in problem.spec.kinds):
-            raise PlanInvalidError(f"{request.model} has no experts to spread.", remedy="Leave --experts out.")
-        if not any(group.sharing.spreads for group in candidates.all_groups):
-            raise PlanInvalidError(
-                "--experts spread needs a node with several devices of one kind, and there is none.",
-                remedy="Leave it out, or start a node with more, as in --device cpu:1,cpu:1.",
-            )
+    request = candidates.problem.request
+    if request.experts == "spread" and not any(group.sharing.spreads for group in candidates.all_groups):
+        raise PlanInvalidError(
+            "--experts spread needs a node with several devices of one kind, and there is none.",
+            remedy="Leave it out, or start a node with more, as in --device cpu:1,cpu:1.",
+        )
     if request.expert_device == "cpu" and not any(group.beside for group in candidates.all_groups):
         raise PlanInvalidError(
             "--expert-device cpu needs a node that offers a GPU and a CPU with kernels, and there is none.",

@@ -67,6 +67,7 @@ def _problems(
     computing: Computing | None,
 ) -> list[Problem]:
     """Those to be tried, in their order; at least one."""
+    _check_has_experts(card, request)
     named = _named(request, nodes)
     able = [node for node in named if any(map(has_kernels, node.devices))]
     if computing is not None:
@@ -83,6 +84,16 @@ def _problems(
         return [by_kernels]
     accelerated = any(device.kind != "cpu" for node in named for device in node.devices)
     return together if accelerated else [by_kernels, *together]
+
+
+def _check_has_experts(card: ModelCard, request: PlanRequest) -> None:
+    if any(kind.feed_forward.experts for kind in card.spec.kinds):
+        return
+    if request.experts == "spread":
+        raise PlanInvalidError(f"{request.model} has no experts to spread.", remedy="Leave --experts out.")
+    if request.expert_device == "cpu":
+        message = f"{request.model} has no experts, so that none can lie on another device."
+        raise PlanInvalidError(message, remedy="Leave --expert-device out.")
 
 
 def _packed_after(
@@ -103,9 +114,6 @@ def _packed_after(
         accelerated = any(device.kind != "cpu" for node in nodes for device in node.devices)
         last = problems if request.expert_device == "cpu" else problems[-1:] if accelerated else []
         yield from (replace(problem, uses_expert_device=True) for problem in last)
-    elif request.expert_device == "cpu":
-        message = f"{request.model} has no experts, so that none can lie on another device."
-        raise PlanInvalidError(message, remedy="Leave --expert-device out.")
 
 
 def _packed(

@@ -215,12 +215,23 @@ class Decision:
         """What was to be decided."""
         return self.candidates.problem
 
+    @property
+    def shares_as_asked(self) -> bool:
+        """Whether the stages have experts as is asked for."""
+        return self.problem.request.shares([each.group.sharing for each in self.assignments])
+
+    @property
+    def does_as_asked(self) -> bool:
+        """Whether the stages also span as many devices as is asked for."""
+        degrees = [len(each.group.ranks) for each in self.assignments]
+        return self.problem.request.takes(degrees) and self.shares_as_asked
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Misfit:
     """The model cannot be placed, not even with a context of so many tokens.
 
-    `fits_otherwise`: it could be, if stages did not have to span as many devices as was asked for.
+    `fits_otherwise`: it could be, if stages did not have to span as many devices, or have experts, as was asked for.
     """
 
     candidates: Candidates

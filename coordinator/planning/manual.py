@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from itertools import pairwise
+from itertools import pairwise, product
 
 from coordinator.planning.candidates import Candidates, check_degree, check_experts
 from coordinator.planning.decision import Assignment, ByHand, Decision, Misfit
@@ -26,17 +26,28 @@ def place_by_hand(problem: Problem) -> Decision | Misfit:
     check_degree(problem, owners)
     candidates = Candidates.of(problem)
     check_experts(candidates)
-    for context_tokens in problem.contexts:
+    fits_otherwise = False
+    for context_tokens, tried in product(problem.contexts, candidates.tried):
         pages = problem.pages(context_tokens)
-        assignments = _assignments(candidates, owners, pages)
-        if assignments:
-            return Decision(
-                candidates=candidates,
-                context_tokens=context_tokens,
-                sequence_pages=pages,
-                assignments=with_degree_reasons(candidates, pages, assignments),
-            )
-    return Misfit(candidates=candidates, context_tokens=context_tokens, sequence_pages=pages, owners=owners)
+        assignments = _assignments(tried, owners, pages)
+        if not assignments:
+            continue
+        found = Decision(
+            candidates=tried,
+            context_tokens=context_tokens,
+            sequence_pages=pages,
+            assignments=with_degree_reasons(tried, pages, assignments),
+        )
+        if found.shares_as_asked:
+            return found
+        fits_otherwise = True
+    return Misfit(
+        candidates=candidates.as_asked() if fits_otherwise else candidates,
+        context_tokens=context_tokens,
+        sequence_pages=pages,
+        owners=owners,
+        fits_otherwise=fits_otherwise,
+    )
 
 
 def resolve_layers(problem: Problem) -> tuple[NodeFacts, ...]:

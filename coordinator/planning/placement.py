@@ -37,14 +37,12 @@ def place(problem: Problem) -> Decision | Misfit:
     Raises PlanInvalidError or UsageError if the request itself cannot be.
     """
     check_degree(problem, problem.nodes)
-    everyone, asked = Candidates.of(problem), problem.request.tensor_parallel
+    everyone = Candidates.of(problem)
     check_experts(everyone)
     fits_otherwise = False
-    for context_tokens, candidates in product(
-        problem.contexts, (everyone.as_asked(), everyone) if asked else (everyone,)
-    ):
+    for context_tokens, candidates in product(problem.contexts, everyone.tried):
         found = _placed(candidates, context_tokens)
-        if found and problem.request.takes([len(each.group.ranks) for each in found.assignments]):
+        if found and found.does_as_asked:
             return found
         fits_otherwise = fits_otherwise or found is not None
     context_tokens = problem.contexts[-1]

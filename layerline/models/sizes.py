@@ -30,9 +30,10 @@ from layerline.sharing import MOST_COMING, Sharing
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Table:
-    """The tensors of each layer, and those of the ends by name."""
+    """The tensors of layers that are not alike, which of these each layer has, and those of the ends by name."""
 
-    layers: tuple[SizedTensors, ...]
+    distinct: tuple[SizedTensors, ...]
+    layers: tuple[int, ...]
     ends: tuple[tuple[str, SizedTensors], ...]
     of_token_inputs: tuple[TensorEntry, ...]
 
@@ -49,10 +50,11 @@ class _Table:
                 return SizedTensor(rule.sides, (0,) * len(rule.sides), "F32", rule.expert)
             return SizedTensor(rule.sides, entry.shape, entry.storage, rule.expert)
 
+        of_layers = [tuple(tensor(rule, layer) for rule in rules[kind]) for layer, kind in enumerate(spec.layer_kinds)]
+        places = {tensors: place for place, tensors in enumerate(dict.fromkeys(of_layers))}
         return cls(
-            layers=tuple(
-                tuple(tensor(rule, layer) for rule in rules[kind]) for layer, kind in enumerate(spec.layer_kinds)
-            ),
+            distinct=tuple(places),
+            layers=tuple(places[tensors] for tensors in of_layers),
             ends=tuple((rule.name, (tensor(rule),)) for rule in ENDS),
             of_token_inputs=tuple(entries[name] for name in sorted(TOKEN_TENSORS)) if spec.token_input else (),
         )
@@ -122,7 +124,7 @@ class ModelSizes:
 
     def _block(self, side: str) -> int:
         """How many columns along that side share a block, in every layer."""
-        tensors = {tensor for layer in self.table.layers for tensor in layer if tensor.sides[1:] == (side,)}
+        tensors = {tensor for layer in self.table.distinct for tensor in layer if tensor.sides[1:] == (side,)}
         columns = {(each.storage, each.lengths[-1]) for each in tensors}
         held = {self.form.storage(storage, range(length), length) for storage, length in columns}
         return math.lcm(*map(divided_by, held))
@@ -195,7 +197,7 @@ def _counted(
 ) -> ModelSizes:
     cuts = list(zip(part.layer_kinds, table.layers, strict=True))
     kinds = [HeldKind.of(model, part, place, of_rank[place] if of_rank else None) for place in range(len(model.kinds))]
-    sizes = {(kind, tensors): weight_size(tensors, kinds[kind], form) for kind, tensors in set(cuts)}
+    sizes = {(kind, tensors): weight_size(table.distinct[tensors], kinds[kind], form) for kind, tensors in set(cuts)}
     ends = {name: weight_size(tensors, kinds[0], form) for name, tensors in table.ends}
     layers = [sizes[cut] for cut in cuts]
     if model.token_input:

@@ -103,11 +103,6 @@ class HeldExperts:
         device = self._positions.device
         self._placed = torch.from_numpy(placed.copies_E).to(device), torch.from_numpy(placed.turns_E).to(device)
 
-    @property
-    def are_placed(self) -> bool:
-        """Whether some are elsewhere."""
-        return self._placed is not None
-
     def here(self, experts_TK: Tensor) -> Tensor | None:
         """Of each pair of a row and an expert [T, K] whether it is computed here; None: all are."""
         if self._placed is None:

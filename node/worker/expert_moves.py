@@ -73,6 +73,9 @@ class ExpertMoves:
         answer(pipe.Taken(move=move))
 
     def _answered(self, wanted: pipe.PrepareExperts, answer: Answer) -> None:
+        with self._changing:
+            if self._move != wanted.move:
+                return  # it is forgotten already, so that nothing need be loaded
         try:
             take = self._prepared(wanted)
         except LayerlineError as error:
@@ -96,7 +99,7 @@ class ExpertMoves:
         except OSError as error:
             message = f"Node {self._node} cannot read the experts that were to come ({error})."
             raise ModelCorruptError(message, node=self._node, remedy="Check the file and the disk.") from error
-        except (RuntimeError, MemoryError) as error:
+        except Exception as error:  # whoever wants the move is to hear of it, whatever it was
             log.exception("Experts could not be loaded.")
             message = (
                 f"Node {self._node} cannot load the experts that were to come ({str(error) or type(error).__name__})."

@@ -11,7 +11,7 @@ def where_experts(reason: ExpertsReason) -> str:
     if isinstance(reason, ExpertsShared):
         asked = ", as --experts says" if reason.asked else ""
         return f"experts {_way(spread=reason.spread)}{asked}"
-    asked = ", as --expert-device says" if reason.asked else ", as they do not fit otherwise"
+    asked = ", as --expert-device says" if reason.asked else ", as they do not fit otherwise with this context"
     return (
         f"{reason.on_device} of {reason.experts} experts of a layer on each device and the others, which take"
         f" {format_bytes(reason.beside_bytes)}, on {reason.device}{asked}"

@@ -21,9 +21,9 @@ REMEDY = (
 
 def refusal(misfit: Misfit) -> PlanDoesNotFitError | PlanInvalidError:
     """The error that says why."""
-    if misfit.owners:
-        return _layers_do_not_fit(misfit)
-    return _not_so_split(misfit) if misfit.fits_otherwise else _does_not_fit(misfit)
+    if misfit.fits_otherwise:
+        return _not_so_shared(misfit)
+    return _layers_do_not_fit(misfit) if misfit.owners else _does_not_fit(misfit)
 
 
 def _does_not_fit(misfit: Misfit) -> PlanDoesNotFitError:
@@ -57,14 +57,22 @@ def _remedy_for_experts(misfit: Misfit) -> str:
     return f" With --device cuda:0,cpu on {' and '.join(without)} experts may lie on the CPU."
 
 
-def _not_so_split(misfit: Misfit) -> PlanInvalidError:
-    """The refusal of --tensor-parallel where the model fits, but on none of the nodes with so many devices."""
-    asked, candidates = misfit.problem.request.tensor_parallel, misfit.candidates
+def _not_so_shared(misfit: Misfit) -> PlanInvalidError:
+    """The refusal of how devices are to share layers where the model fits, but on none of the nodes that can do so."""
+    request, candidates = misfit.problem.request, misfit.candidates
+    options = [
+        *([("--tensor-parallel", str(request.tensor_parallel))] if request.tensor_parallel else []),
+        *([("--experts", "spread")] if request.experts == "spread" else []),
+        *([("--expert-device", "cpu")] if request.expert_device == "cpu" else []),
+    ]
     able = [node for node in misfit.problem.nodes if candidates.groups_of(node)]
+    named = " and ".join(" ".join(option) for option in options)
+    who = "with so many devices of one kind" if options[0][0] == "--tensor-parallel" else "that can do so"
     return PlanInvalidError(
-        f"--tensor-parallel {asked} cannot be followed: {misfit.problem.request.model} fits the other nodes, and"
-        f" those with so many devices of one kind are of no use to it ({_offers(candidates, able)}). {_parts(misfit)}",
-        remedy="Give these more memory with --memory, or leave --tensor-parallel out.",
+        f"{named} cannot be followed: {request.model} fits {'these' if misfit.owners else 'the other'} nodes"
+        f"{' otherwise' if misfit.owners else ''}, and those {who} are of no use to it"
+        f" ({_offers(candidates, able) or 'there are none'}). {_parts(misfit)}",
+        remedy=f"Give these more memory with --memory, or leave {' and '.join(name for name, _ in options)} out.",
     )
 
 

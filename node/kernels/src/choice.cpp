@@ -29,7 +29,7 @@ int largest(std::vector<double>& numbers, std::vector<char>& taken) {
     return found;
 }
 
-// The places of the largest numbers that are not taken, in order, of equals the first; numbers that are none come last.
+// The places of the largest numbers that are not taken, in order, of equals the first; numbers that are none stay where they are.
 void largest(const std::vector<double>& numbers, const std::vector<char>& taken, int count, int32_t* places) {
     int found = 0;
     for (int i = 0; i < static_cast<int>(numbers.size()); i++) {

@@ -67,8 +67,14 @@ def test_the_layer_that_is_furthest_from_even_is_looked_at_first() -> None:
     assert other.layer == 1
     ledger.refused(1)
     assert ledger.candidate() is None
-    ledger.counted(told(2, SKEWED, 2))  # as much again, as it was; where experts are now it is even
-    assert (again := ledger.candidate()) is None or again.layer == 1
+    ledger.counted(told(1, (900, 900, 600, 600)))  # half as much again
+    assert ledger.candidate() is None
+    ledger.counted(told(1, (1200, 1200, 800, 800)))
+    assert (again := ledger.candidate()) is not None
+    assert again.layer == 1
+    ledger.refused(1)
+    ledger.counted(told(1, (600, 600, 400, 400)))  # counts begin anew, and so does the search
+    assert ledger.candidate() is not None
 
 
 def test_a_few_rows_prove_nothing() -> None:

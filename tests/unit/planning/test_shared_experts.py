@@ -18,7 +18,7 @@ from layerline.models.expert_rows import busiest_of_a_row
 from layerline.models.feed_forward_spec import ExpertsSpec, FeedForwardSpec
 from layerline.models.spec import ModelSpec
 from layerline.plan import Plan, StagePlan
-from layerline.plan_request import PlanRequest
+from layerline.plan_request import ManualStage, PlanRequest
 from node.daemon.stages.memory import check_memory_fits
 from tests.fakes.cards import model_card
 from tests.fakes.specs import decoder_spec, of_layers
@@ -141,7 +141,7 @@ def test_experts_lie_on_the_cpu_where_nothing_else_holds_the_model() -> None:
     assert 0 < beside.spec.device_experts < COUNT
     assert beside.beside_bytes <= small.budget_bytes
     assert f"{beside.spec.device_experts} of 32 experts of a layer on each device" in beside.why
-    assert "on cpu, as they do not fit otherwise" in beside.why
+    assert "on cpu, as they do not fit otherwise with this context" in beside.why
     with pytest.raises(PlanDoesNotFitError):
         plan(card, node("a", gpu(600), small), expert_device="none")
     with pytest.raises(PlanDoesNotFitError) as raised:
@@ -169,10 +169,39 @@ def test_what_no_node_can_do_is_refused(nodes: tuple[NodeFacts, ...], request_: 
         plan(moe(), *nodes, **request_)
 
 
+def test_a_faster_node_that_cannot_do_what_is_asked_is_left_out() -> None:
+    """Whatever is asked for, the plan is one that does for it: nothing is loaded and then refused."""
+    ram = device("cpu", budget_bytes=8 * GIB, kernels="AVX2")
+    spread = PlanRequest(model="m", experts="spread")
+    made = plan(moe(), node("a", gpu(4096)), node("b", *cpus(2), all_reduce_us=20), experts="spread")
+    assert [stage.node for stage in made.stages] == ["b"]
+    assert spread.shares([stage.spec.sharing for stage in made.stages])
+    of_one = plan(moe(), node("a", gpu(4096), *cpus(2), all_reduce_us=20), experts="spread")
+    assert only_stage(of_one).spec.devices == ("cpu:0", "cpu:1")
+    beside = plan(moe(), node("a", gpu(1024), ram), node("b", gpu(8192)), expert_device="cpu")
+    assert [(stage.node, stage.spec.expert_device) for stage in beside.stages] == [("a", "cpu")]
+    by_hand = (ManualStage(node="a", first_layer=0, last_layer=7),)
+    nodes = node("a", gpu(4096)), node("b", *cpus(2), all_reduce_us=20)
+    with pytest.raises(PlanInvalidError, match="--experts spread cannot be followed: m fits these nodes otherwise"):
+        plan(moe(), *nodes, experts="spread", layers=by_hand)
+    small = node("b", *cpus(2, 64), all_reduce_us=20)
+    with pytest.raises(PlanInvalidError, match="--experts spread cannot be followed: m fits the other nodes, and"):
+        plan(moe(), nodes[0], small, experts="spread")
+
+
+def test_experts_beside_a_gpu_cannot_be_split() -> None:
+    with pytest.raises(ValueError, match="are whole, so that they cannot be split"):
+        PlanRequest(model="m", experts="split", expert_device="cpu")
+    with pytest.raises(ValueError, match="on a CPU alone"):
+        replace(only_stage(plan(moe(), node("a", gpu(4096)))).spec, experts="spread", expert_device="cuda:1")
+
+
 @pytest.mark.parametrize("request_", [{"experts": "spread"}, {"expert_device": "cpu"}])
 def test_a_dense_model_has_no_experts_to_ask_for(request_: dict[str, str]) -> None:
     with pytest.raises(PlanInvalidError, match="has no experts"):
         plan(decoder_spec(context_tokens=2048), node("a", *cpus(2)), **request_)
+    with pytest.raises(PlanInvalidError, match="has no experts"):
+        plan(decoder_spec(context_tokens=2048), node("a", gpu(4096), *cpus(2)), **request_)
 
 
 @given(
