@@ -78,7 +78,7 @@ class Footprint:
     def beside_starts(self, budget_bytes: int) -> NDArray[np.int64]:
         """Where the longest stage up to each position begins whose experts beside the device have room there."""
         beside_P = _summed([layer.beside_bytes for layer in self.sizes.layers])
-        return np.searchsorted(beside_P, beside_P - budget_bytes)
+        return np.searchsorted(beside_P, beside_P - max(0, budget_bytes - self.sizes.coming_beside_bytes))
 
     def repeats(self, free_bytes: int, layers: range) -> int:
         """For how many more experts in each of `layers` so many bytes have room."""

@@ -114,6 +114,7 @@ def weight_size(tensors: SizedTensors, kind: HeldKind, form: WeightForm) -> Weig
         expert_bytes=largest if whole else 0,
         beside_bytes=(whole.room - whole.on_device) * largest_beside if whole else 0,
         beside_read_bytes=math.ceil(read * (1 - on_device) * beside_bytes.total()),
+        beside_expert_bytes=largest_beside if whole and whole.room > whole.on_device else 0,
     )
 
 

@@ -183,8 +183,14 @@ class ModelSizes:
         )
 
     def beside_bytes(self, layers: range) -> int:
-        """Bytes of the experts of a stage that lie beside its device."""
-        return sum(layer.beside_bytes for layer in self.layers[layers.start : layers.stop])
+        """Bytes of the experts of a stage that lie beside its device, and of some that come before others leave."""
+        own = sum(layer.beside_bytes for layer in self.layers[layers.start : layers.stop])
+        return own + self.coming_beside_bytes if own else 0
+
+    @property
+    def coming_beside_bytes(self) -> int:
+        """Bytes of the experts that may come beside the device before others leave."""
+        return MOST_COMING * max(layer.beside_expert_bytes for layer in self.layers)
 
 
 def _counted(

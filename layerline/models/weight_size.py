@@ -10,7 +10,8 @@ class WeightSize:
     """Some weights: how many numbers a token is multiplied with, the bytes of these, and those of all that is held.
 
     They are not the same where a token reads some experts of many. Experts that are whole take `expert_bytes` each at
-    most; those that lie on an expert device take `beside_bytes` there, of which a token reads `beside_read_bytes`.
+    most; those that lie on an expert device take `beside_bytes` there, `beside_expert_bytes` each at most, and a token
+    reads `beside_read_bytes` of them.
     `converted` are the stored forms of matrices among them that should be held as stored, but cannot be, each with what
     they are held in; `of_latents` those of matrices that make keys and values of latents.
     """
@@ -23,6 +24,7 @@ class WeightSize:
     expert_bytes: int = 0
     beside_bytes: int = 0
     beside_read_bytes: int = 0
+    beside_expert_bytes: int = 0
 
     def beside(self, other: WeightSize) -> WeightSize:
         """Both together."""
@@ -35,4 +37,5 @@ class WeightSize:
             expert_bytes=max(self.expert_bytes, other.expert_bytes),
             beside_bytes=self.beside_bytes + other.beside_bytes,
             beside_read_bytes=self.beside_read_bytes + other.beside_read_bytes,
+            beside_expert_bytes=max(self.beside_expert_bytes, other.beside_expert_bytes),
         )

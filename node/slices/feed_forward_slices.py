@@ -60,7 +60,13 @@ class ExpertsSlices:
 
 
 def feed_forward_slices(
-    spec: FeedForwardSpec, sides: Sides, prefix: str, *, is_first: bool, has_whole_experts: bool = False
+    spec: FeedForwardSpec,
+    sides: Sides,
+    prefix: str,
+    *,
+    is_first: bool,
+    has_whole_experts: bool = False,
+    deals_shared: bool = False,
 ) -> FeedForwardSlices | ExpertsSlices:
     """Those of a layer whose tensors are called `prefix` and so on."""
     experts, hidden, bias = spec.experts, sides.hidden, spec.bias
@@ -77,7 +83,8 @@ def feed_forward_slices(
     )
     shared = None
     if experts.shared_intermediate:
-        shared = FeedForwardSlices.of(f"{prefix}shared.", sides.shared, hidden, bias=bias, is_first=is_first)
+        has_bias = is_first or deals_shared  # as whoever computes a row alone
+        shared = FeedForwardSlices.of(f"{prefix}shared.", sides.shared, hidden, bias=bias, is_first=has_bias)
     logits = [("router", sides.experts), ("shared_logit", sides.one)][: 1 + experts.shared_gate]
     return ExpertsSlices(
         router=tuple(TensorSlice(name=prefix + name, rows=rows, columns=hidden) for name, rows in logits),

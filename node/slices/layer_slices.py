@@ -45,6 +45,7 @@ class LayerSlices:
         """Those of one layer, of which a rank has `part`."""
         whole, sides, prefix = model.layer(layer), Sides.of(model, part, layer), f"layers.{layer}."
         is_first, output_bias = part.vocabulary.start == 0, _has_output_bias(whole)
+        own = part.kinds[model.layer_kinds[layer]]
 
         def matrix(name: str, rows: Side, columns: Side) -> TensorSlice:
             return TensorSlice(name=prefix + name, rows=rows, columns=columns)
@@ -65,7 +66,8 @@ class LayerSlices:
                 sides,
                 prefix,
                 is_first=is_first,
-                has_whole_experts=part.kinds[model.layer_kinds[layer]].whole_experts is not None,
+                has_whole_experts=own.whole_experts is not None,
+                deals_shared=own.deals_shared,
             ),
             feed_forward_after_norm=vector("ffn_after_norm", sides.hidden, wanted=after),
             output_scale=vector("output_scale", sides.one, wanted=whole.output_scale),
