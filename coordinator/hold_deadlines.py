@@ -15,7 +15,7 @@ class HoldDeadlines:
     load_silence_s: float = 120.0  # a load may take long, but not without any progress
     bind_s: float = 30.0
     unload_s: float = 15.0
-    move_s: float = 90.0  # of the experts of a layer: ranks have 60 s to load them, and take them after a step
+    move_s: float = 180.0  # of the experts of a layer: twice what a node gives its ranks, since it tells how that went
     heartbeats: Heartbeats = HEARTBEATS
 
 

@@ -109,7 +109,7 @@ async def test_a_queue_beyond_its_bound_says_when_to_come_again(card: ModelCard)
 
 async def test_chats_beyond_what_is_prepared_at_once_are_told_when_to_come_again_and_counted(card: ModelCard) -> None:
     async with client_of(card) as client:
-        asking = [client.chat([{"role": "user", "content": "hi"}], max_tokens=1) for _ in range(MAX_WAITING + 20)]
+        asking = [client.chat([{"role": "user", "content": "hi"}], max_tokens=1) for _ in range(4 * MAX_WAITING)]
         answers = await asyncio.gather(*asking, return_exceptions=True)
         refused = [answer for answer in answers if isinstance(answer, OverloadedError)]
         assert len(refused) >= 1
